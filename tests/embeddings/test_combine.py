@@ -44,7 +44,6 @@ def test_attention_by_dimension_is_equations_2_to_4(xs) -> None:
     torch.testing.assert_close(combiner(xs), tensor([combined for combined, _ in expected]))
     alphas = combiner.attention_weights(xs)
     torch.testing.assert_close(alphas, tensor([alpha for _, alpha in expected]).transpose(0, 1))
-    torch.testing.assert_close(alphas.sum(0), torch.ones(7, 11, dtype=torch.float64))
 
 
 def test_attention_by_source_has_one_weight_a_source(xs) -> None:
@@ -63,7 +62,6 @@ def test_attention_by_source_has_one_weight_a_source(xs) -> None:
     [
         (lambda: ConcatCombiner([]), "in_dims must name at least one source, got none"),
         (lambda: LinearCombiner([3, 0], 2), r"in_dims\[1\] must be a positive integer, got 0"),
-        (lambda: AttentionCombiner([3], -1), "out_dim must be a positive integer, got -1"),
         (
             lambda: AttentionCombiner([3], 2, attention="head"),
             "attention must be one of 'dimension', 'source', got 'head'",

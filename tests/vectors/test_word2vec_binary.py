@@ -1,6 +1,5 @@
 """word2vec's binary format: as gensim reads and writes it; broken files named."""
 
-import gzip
 import struct
 
 import numpy as np
@@ -83,14 +82,9 @@ def test_files_of_gensim_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", r"not a header of two whole numbers, or compressed: b''"),
         (b"hola 1 2 3\n", r"not a header of two whole numbers, or compressed: b'hola 1 2 3'"),
-        (gzip.compress(b"1 1\na \0\0\0\0\n", mtime=0), r"or compressed"),
-        (b"3 0\na \nb \nc \n", r"13 bytes for 3 rows of 0"),
         (b"1 1000000000000\na \0\0\0\0\n", r"23 bytes for 1 rows of 1000000000000"),
-        (b"3 1\na \0\0\0\0\nb \0\0\0\0\n", r"18 bytes for 3 rows of 1"),
         (b"1 1\nabcde\0\0", r"no whole row 1 of 1 at byte 4 of 11"),
-        (b"2 1\na \0\0\0\0\n \0\0\0\0\n", r"no whole row 2 of 2 at byte 11 of 17"),
         (b"1 1\na \0\0\0\0\nb \0\0\0\0\n", r"7 bytes after the 1 rows of its header"),
         (b"2 3\nhola 0.25 0.5 0.75\nhello 0.125 0.25 0.5\n", r"file\.bin \("),
     ],

@@ -17,6 +17,9 @@ from polyembed.embeddings.surface import FeatureSum
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.surface import FEATURES, SurfaceSpelling
 
+NEIGHBOUR_FEATURES = ("lower", "shape", "suffix3")
+"""The features by which a word scores its neighbours' tags."""
+
 
 class CombinedEmbedder(WordEmbedder):
     """Several embedders of the same words, whose vectors a subclass combines.
@@ -320,31 +323,25 @@ def surface_scores(
     num_tags: int,
     *,
     window: int = 2,
-    features: Sequence[str] = FEATURES,
-    neighbour_features: Sequence[str] = ("lower", "shape", "suffix3"),
     num_buckets: int = 2**16,
-    dropout: float = 0.2,
 ) -> MetaEmbedding:
     """Build the linear path's embedder: scores of the tags at a word, and at each word around it.
 
-    A word has a score for each tag and feature, and for its neighbours' tags others, of fewer
-    features. All are zeros before training. `WideAndDeepEncoder` adds them up.
+    A word has a score for each tag and feature of `FEATURES`, and others of fewer features for its
+    neighbours' tags. All are zeros before training. `WideAndDeepEncoder` adds them up.
 
     Args:
         lexicon: The words.
         num_tags: The number of tags.
         window: The number of neighbours on each side that a word gives scores to.
-        features: The features that score the word's own tag; see `SurfaceSpelling`.
-        neighbour_features: The features that score its neighbours' tags.
         num_buckets: As in `SurfaceSpelling`.
-        dropout: As in `FeatureSum`.
 
     Returns:
         An embedder of size ``num_tags * (2 * window + 1)``: the word's own scores, then those for
         the words ``window`` places after it to ``window`` places before it.
 
     Raises:
-        ValueError: If a size is not positive, or a feature does not exist.
+        ValueError: If a size is not positive.
 
     Example:
         >>> surface_scores(Lexicon(["me", "gusta"]), num_tags=3).embedding_dim
@@ -352,8 +349,8 @@ def surface_scores(
     """
     check_positive(num_tags=num_tags, window=window)
     parts = []
-    for names, size in ((features, num_tags), (neighbour_features, 2 * window * num_tags)):
+    for names, size in ((FEATURES, num_tags), (NEIGHBOUR_FEATURES, 2 * window * num_tags)):
         spelling = SurfaceSpelling(names, num_buckets=num_buckets)
-        scores = FeatureSum(spelling.num_units, size, dropout=dropout)
+        scores = FeatureSum(spelling.num_units, size)
         parts.append(SpelledEmbedding(spelling, scores, lexicon))
     return MetaEmbedding.concat(parts)

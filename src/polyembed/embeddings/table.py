@@ -37,11 +37,6 @@ class RowTable(PretrainedModule):
         self.extension = None if extension is None else nn.Parameter(extension, requires_grad=False)
 
     @property
-    def num_extended(self) -> int:
-        """The number of rows in the extension."""
-        return 0 if self.extension is None else len(self.extension)
-
-    @property
     def dim(self) -> int:
         """The width of the widest row."""
         return max(self.weight.shape[1], 0 if self.extension is None else self.extension.shape[1])
@@ -52,7 +47,7 @@ class RowTable(PretrainedModule):
         if self.extension is None:
             return look_up(ids, self.weight, self.padding_idx)
         base, width = len(self.weight), self.dim
-        late, stop = ids >= base, base + self.num_extended
+        late, stop = ids >= base, base + len(self.extension)
         first_rows = look_up(torch.where(late, 0, ids), self.weight, self.padding_idx, stop)
         late_rows = look_up(torch.where(late, ids - base, 0), self.extension, None, stop)
         return torch.where(late[..., None], _widen(late_rows, width), _widen(first_rows, width))

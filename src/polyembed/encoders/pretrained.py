@@ -33,7 +33,6 @@ from polyembed.text.pairs import PairedPieces, align_pairs
 from polyembed.text.pieces import (
     OVERFLOW,
     Pieces,
-    SpecialPieces,
     align_words,
     piece_limit,
     room_for_pieces,
@@ -144,7 +143,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         self.tokenizer = tokenizer
         self.fusion = check_fusion(fusion)
         self.pooling, self.freeze, self.overflow = pooling, freeze, overflow
-        self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
+        self.special = ((), ()) if tokenizer is None else special_pieces(tokenizer)
         if max_length is not None:
             room_for_pieces(tokenizer, max_length, sum(map(len, self.special)))
         limits = max_length, _most_positions(self.model), piece_limit(tokenizer)

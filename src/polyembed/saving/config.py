@@ -80,12 +80,10 @@ class VectorFiles(Configurable):
 def _arguments(obj: Configurable, without: Collection[str] = ()) -> dict[str, Any]:
     """Return the constructor's arguments, which an object keeps as attributes of the same name."""
     found = {}
-    for name, parameter in list(inspect.signature(type(obj).__init__).parameters.items())[1:]:
+    for name in list(inspect.signature(type(obj).__init__).parameters)[1:]:
         if name in without:
             continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or not hasattr(
-            obj, name
-        ):
+        if not hasattr(obj, name):
             raise TypeError(
                 f"{class_name(obj)} keeps no attribute for its argument {name}: "
                 "keep one of the same name, or define get_config and from_config"

@@ -54,7 +54,6 @@ def find_folder(
     name: str | os.PathLike[str], revision: str | None, cache_dir: str | Path | None, local: bool
 ) -> Path:
     """Return a saved folder, or the snapshot of a repository on the hub."""
-    require(os.fspath(name) != "", "name_or_folder", "name a folder or a repository", "''")
     folder = Path(name)
     if folder.is_dir():
         return folder

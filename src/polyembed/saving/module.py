@@ -8,7 +8,7 @@ from typing import Self
 
 from torch import nn
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import class_name, must
 from polyembed.saving.card import model_card
 from polyembed.saving.config import Configurable
 from polyembed.saving.loading import find_folder, load_module
@@ -64,11 +64,8 @@ class PretrainedModule(Configurable, nn.Module, ABC):
 
         Raises:
             TypeError: If a part of the module cannot be rebuilt from its configuration.
-            ValueError: If `folder` is empty or a file, or a tensor has no values (an unattached
-                source).
+            ValueError: If a tensor has no values (an unattached source).
         """
-        require(os.fspath(folder) != "", "folder", "name a folder", "''")
-        require(not Path(folder).is_file(), "folder", "not be a file", folder)
         save_module(
             self,
             Path(folder),

@@ -110,9 +110,9 @@ class Lexicon(Configurable):
 
         Raises:
             TypeError: If a sentence is a string instead of a list of words.
-            ValueError: If the corpus has no word, or a number is not positive.
+            ValueError: If the corpus has no word, or `min_count` is not positive.
         """
-        check_positive(min_count=min_count, max_size=1 if max_size is None else max_size)
+        check_positive(min_count=min_count)
         counts: Counter[str] = Counter()
         for number, words in enumerate(sentences):
             words = check_words(words, name=f"sentences[{number}]")

@@ -73,11 +73,8 @@ class Pieces(NamedTuple):
         require(bool((steps // 2 == 0).all()), "word_index", rule, "another order or a gap")
 
 
-class SpecialPieces(NamedTuple):
-    """The ids that a tokenizer puts around every sentence, for BERT ``[CLS]`` and ``[SEP]``."""
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+SpecialPieces = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ids before and after every sentence, for BERT ``[CLS]`` and ``[SEP]``."""
 
 
 def align_words(
@@ -168,7 +165,7 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
         TypeError: If there is no tokenizer.
     """
     if is_sentencepiece(tokenizer):
-        return SpecialPieces((), ())
+        return (), ()
     rule = "be of transformers or a SentencePieceProcessor"
     if not callable(tokenizer):
         raise TypeError(must("tokenizer", rule, class_name(tokenizer)))
@@ -176,7 +173,7 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
     (bare,), (full,) = _cut([text], tokenizer), _cut([text], tokenizer, special=True)
     for start in range(len(full) - len(bare) + 1):
         if bare and full[start : start + len(bare)] == bare:
-            return SpecialPieces(tuple(full[:start]), tuple(full[start + len(bare) :]))
+            return tuple(full[:start]), tuple(full[start + len(bare) :])
     rule = "put special pieces before and after a sentence only"
     raise TypeError(must("tokenizer", rule, f"{bare} to {full}"))
 

@@ -116,17 +116,16 @@ class BPEmbVectors(VectorFiles):
             The opened vectors.
 
         Raises:
-            FileNotFoundError: If a file is neither in the cache nor within reach.
+            FileNotFoundError: If a file is neither in the cache nor within reach, as for a language
+                that does not have this size.
         """
         check_positive(vocab_size=vocab_size, dim=dim)
         folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "bpemb"
         stem = f"{lang}/{lang}.wiki.bpe.vs{vocab_size}"
         model, vectors = f"{stem}.model", f"{stem}.d{dim}.w2v.bin"
         base = BASE_URL + ("multi/" if lang == "multi" else "")
-        rule = f"be a language of BPEmb with {vocab_size} pieces of {dim}, within reach"
-        model_file = fetch(base + model, folder / model, "lang", rule, repr(lang))
-        url = f"{base}{vectors}.tar.gz"
-        vectors_file = fetch(url, folder / vectors, "lang", rule, repr(lang))
+        model_file = fetch(base + model, folder / model)
+        vectors_file = fetch(f"{base}{vectors}.tar.gz", folder / vectors)
         return cls(model_file, vectors_file, preprocess=preprocess)
 
     @classmethod

@@ -57,13 +57,7 @@ def fetch_laser(
     check_choice("version", version, RELEASES)
     folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "laser_encoders"
     place, *names = RELEASES[version]
-    rule = "be there or within reach"
-    return LaserFiles(
-        *(
-            fetch(f"{BASE_URL}{place}/{name}", folder / name, name, rule, "neither")
-            for name in names
-        )
-    )
+    return LaserFiles(*(fetch(f"{BASE_URL}{place}/{name}", folder / name) for name in names))
 
 
 def read_merges(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
@@ -118,15 +112,12 @@ def _read_counted(path: str | os.PathLike[str], num_pieces: int) -> list[list[st
 TIMEOUT = 60  # seconds without an answer
 
 
-def fetch(url: str, path: Path, name: str, rule: str, got: str) -> Path:
+def fetch(url: str, path: Path) -> Path:
     """Download a file, or the only file of a .tar.gz, unless it is there; `path` is never cut off.
 
     Args:
         url: The address.
         path: The file to write.
-        name: The subject of the error message.
-        rule: The rule of the error message.
-        got: The value of the error message.
 
     Returns:
         The path.
@@ -152,6 +143,6 @@ def fetch(url: str, path: Path, name: str, rule: str, got: str) -> Path:
             draft.write_bytes(content)
             draft.replace(path)
     except (OSError, EOFError, HTTPException, tarfile.TarError, zlib.error) as error:
-        advice = f"Fetch {url} by other means, and put it (unpacked) at {path}"
-        raise FileNotFoundError(must(name, rule, f"{got} ({error}). {advice}")) from error
+        got = f"neither ({error}). Fetch {url} by other means, and put it (unpacked) at {path}"
+        raise FileNotFoundError(must(path.name, "be there or within reach", got)) from error
     return path
