@@ -271,6 +271,12 @@ UNUSUAL = {
     "XLMWithLMHead": XLM,
     "RemBertForMaskedLM": {**STANDARD, "input_embedding_size": 8, "output_embedding_size": 12},
     "AlbertForMaskedLM": {**STANDARD, "embedding_size": 8},
+    "MobileBertForMaskedLM": {
+        **STANDARD,
+        "embedding_size": 8,
+        "intra_bottleneck_size": 8,
+        "true_hidden_size": 8,
+    },
     "DebertaV2ForMaskedLM": STANDARD,
     "ElectraForMaskedLM": {**STANDARD, "embedding_size": 8},
 }
