@@ -116,10 +116,9 @@ def test_nothing_at_all() -> None:
     turn = torch.linalg.matrix_exp(skew / torch.linalg.matrix_norm(skew, 2)).numpy()
     source = Source({f"s{i}": row for i, row in enumerate(x)})
     target = Source({f"t{i}": x[i] @ turn for i in np.random.default_rng(3).permutation(N)})
-    sizes = {"num_epochs": 2, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32}
-    mapping = pe.align_spaces(
-        source, target, adversarial=AdversarialOptions(**sizes, beta=0.01, seed=5)
-    )
+    sizes = {"num_epochs": 2, "epoch_size": 4000, "discriminator_steps": 1, "hidden_size": 32}
+    options = AdversarialOptions(**sizes, learning_rate=0.3, beta=0.01)
+    mapping = pe.align_spaces(source, target, adversarial=options)
     assert found(mapping, source, target) == 1
     np.testing.assert_allclose(mapping.weight.numpy(), turn, atol=1e-4)
     report = mapping.report
@@ -133,7 +132,7 @@ def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
     source, target = planted()
     mapping = pe.align_spaces(source, target, refine=0, **QUICK)
     x, y = (torch.tensor(vectors.vectors(vectors.words)) for vectors in (source, target))
-    assert torch.equal(mapping.weight, adversarial_mapping(x, y, QUICK["adversarial"]).weight)
+    assert torch.equal(mapping.weight, adversarial_mapping(x, y, QUICK["adversarial"])[0])
 
 
 # Refinement.
@@ -221,9 +220,6 @@ def test_modes_outside_do_no_harm(options: dict) -> None:
     mapping.transform(torch.ones(DIM, requires_grad=True)).sum().backward()
 
 
-# What is refused.
-
-
 # Pairs by similarity.
 
 
@@ -271,8 +267,6 @@ def one_not_finite() -> Source:
         ({"dictionary": "identical"}, ValueError, "dictionary must hold a pair of words .*, got 0 pairs, none .*"),
         ({"dictionary": [("s1", "x")]}, ValueError, "dictionary must hold .*, got 1 pairs, none of them known"),
         ({"normalize": ("length", "unit")}, ValueError, "normalize must be one of 'length', 'center', got 'unit'"),
-        ({"refine": -1}, ValueError, "refine must be 0 or more, got -1"),
-        ({"max_words": 0}, ValueError, "max_words must be a positive integer, got 0"),
         (QUICK, TypeError, "adversarial options must come without a dictionary, got .*"),
         ({"source_words": "sol"}, TypeError, "source_words must be a list of words, got the string 'sol'"),
         ({"source": without_words()}, ValueError, "source_words must be given where source lists no words, got none"),
