@@ -193,10 +193,6 @@ def test_new_text_takes_fewer_pieces_and_old_ids_stay(kind: str) -> None:
     assert "umwana" in found.pieces
     assert 0 < len({*found.pieces} - {*known}) == len(found.pieces) <= 60
     assert {piece: new.get_vocab()[piece] for piece in known} == known
-    ids = range(len(known), len(new))
-    assert new.convert_ids_to_tokens(list(ids)) == list(found.pieces)
-    assert (cut(new, "[MASK] la"), cut(new, "")) == (cut(old, "[MASK] la"), cut(old, ""))
-    assert type(new) is type(old)
 
 
 @kinds
