@@ -69,17 +69,6 @@ def test_precision_is_that_of_plain_loops() -> None:
     assert 0 < result.coverage == result.num_queries / result.num_words < 1
 
 
-def test_any_translation_is_right_and_zero_vectors_are_out_of_the_vocabulary() -> None:
-    source = Source({"sol": [1.0, 0.0], "mar": [0.0, 0.0]})
-    target = Source({"moon": [0.9, 0.1], "sun": [0.0, 1.0], "far": [0.8, 0.6], "sea": [0.0, 0.0]})
-    pairs = [("sol", "sun"), ("mar", "sun"), ("sol", "sea")]
-    result = pe.translation_accuracy(source, target, pairs, ks=(1, 2, 3))
-    assert result.cosine == {1: 0, 2: 0, 3: 1}
-    assert result[2:] == (1, 2, 2)
-    either = pe.translation_accuracy(source, target, [*pairs, ("sol", "far")], ks=(1, 2))
-    assert either.cosine == {1: 0, 2: 1}
-
-
 def test_a_table_of_the_result() -> None:
     source, target, pairs = toy()
     result = pe.translation_accuracy(source, target, pairs, ks=(1, 5))
@@ -134,7 +123,6 @@ def test_real_vectors_without_a_dictionary(
     ("options", "message"),
     [
         ({"ks": (1, 0)}, r"ks\[1\] must be a positive integer, got 0"),
-        ({"neighborhood": 0}, "neighborhood must be a positive integer, got 0"),
         (
             {"dictionary": []},
             "dictionary must hold a pair of words that both .* have, got 0 pairs, none .*",

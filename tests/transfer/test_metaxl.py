@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.checkpoint import checkpoint
 from toys import compiles
 
 from polyembed import (
@@ -40,17 +39,16 @@ class Block(nn.Module):
 
 
 class Classifier(nn.Module):
-    def __init__(self, *, checkpointed: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(11, HIDDEN)
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.head = nn.Linear(HIDDEN, CLASSES)
-        self.checkpointed = checkpointed
 
     def forward(self, ids: Tensor) -> Tensor:
         h = self.embedding(ids)
         for block in self.blocks:
-            h = checkpoint(block, h, use_reentrant=False) if self.checkpointed else block(h)
+            h = block(h)
         return self.head(h.mean(1))
 
     def place(self, number: int) -> nn.Module:
@@ -77,7 +75,6 @@ class Setting:
         transform: Any = None,
         *,
         model: Any = Classifier,
-        lr: float = 0.5,
     ) -> None:
         torch.manual_seed(5)
         self.model = model().to(dtype)
@@ -86,7 +83,7 @@ class Setting:
         )
         self.networks = nn.ModuleList(made if isinstance(made, list) else [made]).to(dtype)
         self.transform = made
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.5)
         self.meta_optimizer = torch.optim.SGD(self.networks.parameters(), 1.0)
         self.before = copy.deepcopy(self.state())
 
@@ -193,15 +190,6 @@ def test_the_oracle(method: str, place: int, target_weight: float) -> None:
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("place", [0, 3])
-def test_checkpointing_and_dropout_change_nothing(method: str, place: int) -> None:
-    plain, checkpointed = Setting(), Setting(model=lambda: Classifier(checkpointed=True))
-    plain.step(place, method="reverse_over_reverse")
-    checkpointed.step(place, method=method)
-    assert_moves_alike(checkpointed, plain, 1e-9)
-
-
 def test_accumulation_is_exact() -> None:
     whole, parts = Setting(), Setting()
     whole.model.eval(), parts.model.eval()
@@ -223,16 +211,15 @@ def test_accumulation_is_exact() -> None:
 
 def languages() -> nn.ModuleDict:
     return nn.ModuleDict(
-        {name: RepresentationTransformationNetwork(HIDDEN, 5) for name in ("en", "es")}
+        {name: RepresentationTransformationNetwork(HIDDEN, 5) for name in ("en", "es", "fr")}
     )
 
 
 def test_one_network_for_each_language() -> None:
-    for names, batches in (("es", None), (["es", "en"], [make_batch(5, 1), make_batch(5, 3)])):
-        setting = Setting(transform=languages)
-        setting.step(source=batches, languages=names)
-        moved = {n.split(".")[1] for n, x in setting.moved().items() if n[:2] == "t0" and x.any()}
-        assert moved == ({"es"} if batches is None else {"es", "en"})
+    setting = Setting(transform=languages)
+    setting.step(source=[make_batch(5, 1), make_batch(5, 3)], languages=["es", "fr"])
+    moved = {n.split(".")[1] for n, x in setting.moved().items() if n[:2] == "t0" and x.any()}
+    assert moved == {"es", "fr"}
 
 
 def test_several_layers() -> None:
@@ -338,15 +325,6 @@ def test_a_pass_that_moves_its_buffers_is_run_again_from_where_it_was() -> None:
     assert_moves_alike(found, expected, 1e-9)
 
 
-def test_what_the_optimiser_of_the_transform_does_not_hold_is_a_constant() -> None:
-    setting, whole = Setting(), Setting()
-    setting.meta_optimizer = torch.optim.SGD([setting.transform.up.weight], 1.0)
-    setting.step(), whole.step()
-    moved = {name: move for name, move in setting.moved().items() if name[0] == "t" and move.any()}
-    assert list(moved) == ["t0.up.weight"]
-    torch.testing.assert_close(moved["t0.up.weight"], whole.moved()["t0.up.weight"])
-
-
 def deaf() -> nn.Module:
     """A transform without an effect."""
     network = RepresentationTransformationNetwork(HIDDEN, 5)
@@ -371,10 +349,7 @@ ELSEWHERE = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
         (replaced(), {"target": []}, ValueError, "target must hold at least one batch, got none"),
         (replaced(), {"place": nn.Identity()}, RuntimeError, "layer must run inside transformed_output .*"),
         (replaced(optimizer=ELSEWHERE), {}, ValueError, "optimizer must hold parameters of model, got none"),
-        (replaced(transform=loss), {}, TypeError, "rtn must be a module, got function"),
         (lambda s: s.__init__(transform=deaf), {}, ValueError, "rtn must have an effect on source_loss, got none"),
-        (lambda s: s.__init__(transform=languages), {}, ValueError, "language must be one of 'en', 'es', got None"),
-        (replaced(), {"languages": ["a", "b"]}, ValueError, "languages must name one of each .*, got 2"),
         (spoil, {}, ValueError, "source_loss must be finite, got nan"),
         pytest.param(
             lambda s: s.model.blocks[0].compile(backend="aot_eager"), {}, ValueError,
@@ -397,7 +372,7 @@ import sys
 import torch
 import torch.distributed as dist
 sys.path[:0] = {paths!r}
-from test_metaxl import METHODS, Setting, languages, make_batch, loss
+from test_metaxl import METHODS, Setting, make_batch, loss
 from polyembed import metaxl_step
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
@@ -413,11 +388,6 @@ for method in METHODS:
     inner = [part(make_batch(4, 5))]
     step = setting.step(source=source, target=target, target_support=inner, method=method, target_weight=0.3)
     torch.save((setting.state(), tuple(step)), f"{{folder}}/{{method}}-{{rank}}.pt")
-
-apart = Setting(transform=languages)
-apart.model.eval()
-step = apart.step(source=[part(make_batch(6, 1))], target=[part(make_batch(4, 2))], languages=("en", "es")[rank])
-torch.save((apart.state(), tuple(step)), f"{{folder}}/languages-{{rank}}.pt")
 
 lame = Setting()
 if rank == 0:
@@ -455,14 +425,6 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
             assert numbers == pytest.approx(tuple(step), rel=1e-5)
             for name, value in setting.state().items():
                 torch.testing.assert_close(state[name], value, rtol=1e-7, atol=1e-12)
-    setting = Setting(transform=languages)
-    setting.model.eval()
-    halves = [tuple(x.chunk(2)[rank] for x in make_batch(6, 1)) for rank in range(2)]
-    setting.step(source=halves, target=[make_batch(4, 2)], languages=["en", "es"])
-    for rank in range(2):
-        state, _ = torch.load(tmp_path / f"languages-{rank}.pt")
-        for name, value in setting.state().items():
-            torch.testing.assert_close(state[name], value, rtol=1e-7, atol=1e-12)
     for out, _ in outputs:
         assert "ValueError source_loss must be finite, got nan" in out
         assert "model must not be wrapped (gradients are averaged here" in out
@@ -645,8 +607,6 @@ SMALL = {
 MODELS = {
     "XLMRoberta": SMALL,
     "DebertaV2": SMALL,
-    "DistilBert": {"dim": HIDDEN, "n_layers": 3, "n_heads": 2, "hidden_dim": 17},
-    "XLM": {"emb_dim": HIDDEN, "n_layers": 3, "n_heads": 2},
     "ModernBert": SMALL | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id"], 0),
     "Llama": SMALL | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id"], 0),
 }
@@ -658,8 +618,6 @@ MODELS = {
         ("XLMRoberta", 0, True, False),
         ("XLMRoberta", 0, True, True),
         ("DebertaV2", 2, True, False),
-        ("DistilBert", 2, True, False),
-        ("XLM", 2, True, False),
         ("ModernBert", 2, True, False),
         ("Llama", 3, False, False),
     ],

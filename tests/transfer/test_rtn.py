@@ -16,7 +16,7 @@ def rtn(**options: Any) -> RepresentationTransformationNetwork:
 
 
 class Wrap(nn.Module):
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: Any) -> None:
         super().__init__()
         self.kind = kind
 
@@ -126,11 +126,10 @@ def test_several_layers_weights_and_languages(transform: Any, options: dict, exp
 
 
 def test_leaves_nothing_behind() -> None:
-    layer = nn.Identity()
-    with pytest.raises(ZeroDivisionError), transformed_output(layer, rtn()):
-        raise ZeroDivisionError  # not the complaint that no hook ran
-    with pytest.raises(TypeError), transformed_output([layer, "second"], rtn()):
-        pass
+    layer = Wrap(lambda items: {})
+    message = "^layer must return a tensor, or a tuple whose first item is one, got dict$"
+    with pytest.raises(TypeError, match=message), transformed_output(layer, rtn()):
+        layer(torch.zeros(1, HIDDEN))
     assert not layer._forward_hooks
 
 
@@ -142,29 +141,9 @@ def test_raises_if_the_layer_did_not_run() -> None:
 
 @own_words
 @pytest.mark.parametrize(
-    ("layer", "message"),
-    [
-        ("x", "layer must be a module, or several, got str"),
-        (
-            Wrap(lambda items: {}),
-            "layer must return a tensor, or a tuple whose first item is one, got dict",
-        ),
-    ],
-)
-def test_wrong_layers(layer: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=f"^{message}$"), transformed_output(layer, rtn()):
-        layer(torch.zeros(1, HIDDEN))
-
-
-@own_words
-@pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: rtn(gate="open"), "gate must be one of 'none', 'tied', 'separate', got 'open'"),
-        (
-            lambda: RepresentationTransformationNetwork(12, 0),
-            "bottleneck must be a positive integer, got 0",
-        ),
         (
             lambda: rtn()(torch.zeros(2, 11)),
             r"h must have a last axis of size 12, got shape \(2, 11\)",

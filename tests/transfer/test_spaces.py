@@ -30,18 +30,18 @@ class Source:
         return np.array([self.rows[word] for word in words], np.float32).reshape(-1, self.dim)
 
 
-def skewed(n: int = N, dim: int = DIM, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).exponential(size=(n, dim)) * np.linspace(1.5, 0.5, dim)
+def skewed(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).exponential(size=(n, DIM)) * np.linspace(1.5, 0.5, DIM)
 
 
-def rotation(dim: int = DIM, seed: int = 1) -> np.ndarray:
-    return np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, dim)))[0]
+def rotation() -> np.ndarray:
+    return np.linalg.qr(np.random.default_rng(1).standard_normal((DIM, DIM)))[0]
 
 
-def planted(noise: float = 0.0, n: int = N, seed: int = 0) -> tuple[Source, Source]:
+def planted(noise: float = 0.0, n: int = N) -> tuple[Source, Source]:
     """A space, and the same turned, with noise; word i of the one is word i of the other."""
-    x = skewed(n, seed=seed)
-    y = x @ rotation() + noise * np.random.default_rng(seed + 9).standard_normal(x.shape)
+    x = skewed(n)
+    y = x @ rotation() + noise * np.random.default_rng(9).standard_normal(x.shape)
     return Source({f"s{i}": x[i] for i in range(n)}), Source({f"t{i}": y[i] for i in range(n)})
 
 
@@ -56,22 +56,7 @@ def error_of(mapping: OrthogonalMapping) -> float:
     return float(np.abs(mapping.weight.numpy() - rotation()).max())
 
 
-def found(mapping: OrthogonalMapping, source: Source, target: Source) -> float:
-    return pe.translation_accuracy(
-        mapping(source), target, pairs_of(*range(len(source.words))), ks=(1,)
-    ).cosine[1]
-
-
 # Where the first mapping comes from.
-
-
-def test_a_planted_rotation_is_found_from_pairs() -> None:
-    source, target = planted()
-    mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(0, 60, 3)))
-    assert error_of(mapping) < 1e-5
-    assert found(mapping, source, target) == 1
-    assert (mapping.report["dictionary"], mapping.report["num_pairs"]) == ("pairs", 20)
-    assert mapping.report["criteria"] == pytest.approx([1] * 6, abs=1e-5)
 
 
 def test_pairs_alone_are_procrustes_of_the_normalised_vectors() -> None:
@@ -103,37 +88,19 @@ def test_equal_words() -> None:
 def test_similarities_know_no_dimension() -> None:
     source, target = planted(noise=0.01)
     mapping = pe.align_spaces(source, target, dictionary="similarity", refine=10)
-    assert found(mapping, source, target) > 0.99
+    words = pairs_of(*range(N))
+    assert pe.translation_accuracy(mapping(source), target, words, ks=(1,)).cosine[1] > 0.99
     assert mapping.report["dictionary"] == "similarity"
     assert 20 < mapping.report["num_pairs"] <= N
-
-
-def test_nothing_at_all() -> None:
-    """The rotation is one that the adversarial stage can reach; tests of that stage say how sure it is."""
-    x = skewed()
-    skew = np.random.default_rng(2).standard_normal((DIM, DIM))
-    skew = torch.tensor(skew - skew.T)
-    turn = torch.linalg.matrix_exp(skew / torch.linalg.matrix_norm(skew, 2)).numpy()
-    source = Source({f"s{i}": row for i, row in enumerate(x)})
-    target = Source({f"t{i}": x[i] @ turn for i in np.random.default_rng(3).permutation(N)})
-    sizes = {"num_epochs": 2, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32}
-    mapping = pe.align_spaces(
-        source, target, adversarial=AdversarialOptions(**sizes, beta=0.01, seed=5)
-    )
-    assert found(mapping, source, target) == 1
-    np.testing.assert_allclose(mapping.weight.numpy(), turn, atol=1e-4)
-    report = mapping.report
-    assert report["dictionary"] == "adversarial"
-    assert [len(run) for run in report["restarts"]] == [2]
-    assert len(report["criteria"]) == 6
-    assert json.loads(json.dumps(report)) == report
 
 
 def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
     source, target = planted()
     mapping = pe.align_spaces(source, target, refine=0, **QUICK)
     x, y = (torch.tensor(vectors.vectors(vectors.words)) for vectors in (source, target))
-    assert torch.equal(mapping.weight, adversarial_mapping(x, y, QUICK["adversarial"]).weight)
+    weight, criteria = adversarial_mapping(x, y, QUICK["adversarial"])
+    assert torch.equal(mapping.weight, weight)
+    assert json.loads(json.dumps(mapping.report))["restarts"] == criteria
 
 
 # Refinement.
@@ -221,13 +188,10 @@ def test_modes_outside_do_no_harm(options: dict) -> None:
     mapping.transform(torch.ones(DIM, requires_grad=True)).sum().backward()
 
 
-# What is refused.
-
-
 # Pairs by similarity.
 
 
-def test_pairs_by_similarity_are_their_equation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_by_similarity_are_their_equation() -> None:
     x, y = torch.tensor(skewed(31)), torch.tensor(skewed(37, seed=5))
 
     def profile(x: torch.Tensor) -> torch.Tensor:
@@ -240,9 +204,6 @@ def test_pairs_by_similarity_are_their_equation(monkeypatch: pytest.MonkeyPatch)
     found = similarity_pairs(x, y, neighborhood=3)
     assert [tuple(pair) for pair in found.tolist()] == expected
     assert 0 < len(expected) < 31
-    monkeypatch.setattr(spaces, "SIMILARITY_WORDS", 11)
-    few = similarity_pairs(x, y, neighborhood=3)
-    assert torch.equal(few, similarity_pairs(x[:11], y[:11], neighborhood=3))
 
 
 # What is refused.
@@ -265,16 +226,11 @@ def one_not_finite() -> Source:
     ("options", "error", "message"),
     [
         ({"dictionary": "equal"}, ValueError, "dictionary must be one of 'identical', 'similarity', got 'equal'"),
-        ({"dictionary": {"s1": "t1"}}, TypeError, r"dictionary\[0\] must be a list of words, got the string 's1'"),
-        ({"dictionary": [("s1", 2)]}, TypeError, r"dictionary\[0\]\[1\] must be a string, got int"),
         ({"dictionary": [("a", "b", "c")]}, ValueError, r"dictionary\[0\] must be a source .*, got \['a', 'b', 'c'\]"),
         ({"dictionary": "identical"}, ValueError, "dictionary must hold a pair of words .*, got 0 pairs, none .*"),
         ({"dictionary": [("s1", "x")]}, ValueError, "dictionary must hold .*, got 1 pairs, none of them known"),
         ({"normalize": ("length", "unit")}, ValueError, "normalize must be one of 'length', 'center', got 'unit'"),
-        ({"refine": -1}, ValueError, "refine must be 0 or more, got -1"),
-        ({"max_words": 0}, ValueError, "max_words must be a positive integer, got 0"),
         (QUICK, TypeError, "adversarial options must come without a dictionary, got .*"),
-        ({"source_words": "sol"}, TypeError, "source_words must be a list of words, got the string 'sol'"),
         ({"source": without_words()}, ValueError, "source_words must be given where source lists no words, got none"),
         ({"target": one_not_finite()}, ValueError, r"the vector of 't7' in target must be finite, got \[inf .*"),
         ({"target": Source({"t0": np.ones(3)})}, ValueError, r"source and target must have .* length, got \[7, 3\]"),

@@ -1,13 +1,11 @@
 """The loss that a model computes itself."""
 
-import pytest
 import torch
 from checks import refused
 from tiny_models import SIZES, tiny_model, word_piece_tokenizer
 from toys import own_words
 
 import polyembed as pe
-from polyembed.training import MetaXLOptions, MetaXLTrainer
 from polyembed.transfer.steps import model_loss
 
 
@@ -26,19 +24,3 @@ def test_models_of_texts_return_it_and_those_of_transformers_name_it() -> None:
     )
     message = r"^model must return a loss, got none from BertForTokenClassification \(give loss=, or labels"
     refused(TypeError, message, model_loss, theirs, {"input_ids": ids})
-
-
-@own_words
-@pytest.mark.parametrize("objective", ["joint", "metaxl"])
-def test_a_tagger_needs_no_loss_of_its_own(objective: str) -> None:
-    rows = [pe.data.TaggedSentence(("me", "gusta"), ("A", "B"))] * 4
-    tagger = pe.SequenceTagger(
-        pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()), ["A", "B"]
-    )
-    rtn = pe.RepresentationTransformationNetwork(8, 3) if objective == "metaxl" else None
-    options = MetaXLOptions(objective=objective, num_train_epochs=1, batch_size=2)
-    trainer = MetaXLTrainer(tagger, rtn, 1, options=options)
-    result = trainer.train(
-        rows, rows, evaluate=lambda model: 0.5, collate=tagger.collate, progress=False
-    )
-    assert len(result.history) == 1

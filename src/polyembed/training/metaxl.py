@@ -78,8 +78,7 @@ class MetaXLOptions:
         for name in ("num_train_epochs", "batch_size", "gradient_accumulation_steps"):
             check_positive(**{name: getattr(self, name)})
         require(self.backoff_epochs >= 0, "backoff_epochs", "be 0 or more", self.backoff_epochs)
-        names = ("target_weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
-        check_options(**{name: getattr(self, name) for name in names})
+        check_options(self.target_weight, self.amp_dtype)
         name = "batch_size" if self.target_batch_size is None else "target_batch_size"
         rows = getattr(self, name)
         check_positive(**{name: rows})

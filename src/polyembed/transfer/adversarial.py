@@ -4,7 +4,6 @@ them apart.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +41,7 @@ class AdversarialOptions:
         progress: Whether to show a bar; where there is a terminal if None.
 
     Raises:
-        ValueError: If an option is out of range.
+        ValueError: If a size, a probability or the learning rate is out of range.
     """
 
     restarts: int = 1
@@ -73,20 +72,6 @@ class AdversarialOptions:
         check_positive(**{name: getattr(self, name) for name in counts})
         check_probability(dropout=self.dropout, smoothing=self.smoothing)
         require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
-        require(0 < self.decay <= 1, "decay", "be in (0, 1]", self.decay)
-        require(self.beta >= 0, "beta", "be 0 or more", self.beta)
-
-
-class AdversarialMapping(NamedTuple):
-    """What `adversarial_mapping` found.
-
-    Attributes:
-        weight: The best orthogonal matrix, ``(dim, dim)``.
-        criteria: The `mapping_criterion` after each epoch, one list a restart.
-    """
-
-    weight: Float[Tensor, "dim dim"]
-    criteria: list[list[float]]
 
 
 def mapping_criterion(
@@ -119,7 +104,7 @@ def mapping_criterion(
 
 def adversarial_mapping(
     x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], options: AdversarialOptions
-) -> AdversarialMapping:
+) -> tuple[Float[Tensor, "dim dim"], list[list[float]]]:
     """Learn a rotation by which a discriminator cannot tell `x` from `y` (Lample 2018, section
     2.1).
 
@@ -145,7 +130,7 @@ def adversarial_mapping(
         options: Sizes and rates.
 
     Returns:
-        The best matrix, and the criteria of all epochs.
+        The best matrix, and the criterion after each epoch, one list a restart.
 
     Raises:
         ValueError: If a run gave NaN: its learning rate or ``beta`` is too high, or the vectors are
@@ -153,9 +138,9 @@ def adversarial_mapping(
 
     Example:
         >>> x, y = torch.randn(20, 3), torch.randn(30, 3)
-        >>> found = adversarial_mapping(x, y, AdversarialOptions(num_epochs=2, epoch_size=64,
-        ...     hidden_size=8))
-        >>> found.weight.shape, len(found.criteria[0])
+        >>> options = AdversarialOptions(num_epochs=2, epoch_size=64, hidden_size=8)
+        >>> weight, criteria = adversarial_mapping(x, y, options)
+        >>> weight.shape, len(criteria[0])
         (torch.Size([3, 3]), 2)
 
     Deviations: MUSE judges the mapping itself, by the nearest neighbour of each source word; here
@@ -185,7 +170,7 @@ def adversarial_mapping(
             if rate < MIN_RATE:
                 break
         criteria.append(scores)
-    return AdversarialMapping(best, criteria)
+    return best, criteria
 
 
 class _Game:

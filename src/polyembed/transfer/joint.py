@@ -106,12 +106,7 @@ def joint_step(
     check_batches(target=target)
     if source:
         check_batches(source=source)
-    check_options(
-        target_weight=target_weight,
-        max_grad_norm=max_grad_norm,
-        meta_max_grad_norm=meta_max_grad_norm,
-        amp_dtype=amp_dtype,
-    )
+    check_options(target_weight, amp_dtype)
     learns = len(networks) > 0 and meta_optimizer is not None
     phi = trained("rtn", networks, meta_optimizer, "meta_optimizer") if learns else {}
     theta = trained("model", model, optimizer, "optimizer", besides=networks)

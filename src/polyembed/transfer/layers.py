@@ -40,13 +40,23 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         >>> encoder_layer(model, 3) is model.bert.encoder.layer[2]
         True
     """
-    encoder, count = _encoder(model)
+    encoders: dict[int, Any] = {}
+    for module in model.modules():
+        base = getattr(module, "base_model", None)
+        inner = getattr(base, "base_model", None) is base  # not so of what peft wraps around it
+        if inner and hasattr(getattr(base, "config", None), "num_hidden_layers"):
+            encoders[id(base)] = base
+    rule = "hold one transformers encoder (else give the layer's module)"
+    require(len(encoders) == 1, "model", rule, f"{len(encoders)} in {class_name(model)}")
+    [encoder] = encoders.values()
+    count = encoder.config.num_hidden_layers
     require(0 <= number <= count, "layer", f"be between 0 (embeddings) and {count}", number)
     if number == 0:
-        names = [name for name in EMBEDDINGS if isinstance(getattr(encoder, name, None), nn.Module)]
+        parts: dict[str, nn.Module] = dict(encoder.named_children())
+        found = [parts[name] for name in EMBEDDINGS if name in parts]
         rule = "have its embeddings in one module (else give the module)"
-        require(bool(names), "model", rule, class_name(encoder))
-        return encoder.get_submodule(names[0])
+        require(bool(found), "model", rule, class_name(encoder))
+        return found[0]
     lists = [
         (name, module)
         for name, module in encoder.named_modules()
@@ -59,23 +69,6 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     name, layers = lists[0]
     holder = encoder.get_submodule(name.rpartition(".")[0])
     # DeBERTa's norm is of its positions
-    if number == count and not hasattr(holder, "rel_embeddings"):
-        for norm in LAST_NORMS:
-            found = getattr(holder, norm, None)
-            if isinstance(found, nn.Module):
-                return found
-    return layers[number - 1]
-
-
-def _encoder(model: nn.Module) -> tuple[nn.Module, int]:
-    """Return the one transformers encoder inside, and the number of its layers."""
-    found: dict[int, Any] = {}
-    for module in model.modules():
-        base = getattr(module, "base_model", None)
-        inner = getattr(base, "base_model", None) is base  # not so of what peft wraps around it
-        if inner and hasattr(getattr(base, "config", None), "num_hidden_layers"):
-            found[id(base)] = base
-    rule = "hold one transformers encoder (else give the layer's module)"
-    require(len(found) == 1, "model", rule, f"{len(found)} in {class_name(model)}")
-    [encoder] = found.values()
-    return encoder, encoder.config.num_hidden_layers
+    last = number == count and not hasattr(holder, "rel_embeddings")
+    parts = dict(holder.named_children()) if last else {}
+    return next((parts[name] for name in LAST_NORMS if name in parts), layers[number - 1])

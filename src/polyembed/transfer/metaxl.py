@@ -131,8 +131,7 @@ def metaxl_gradients(
             that is not finite (weights are then unchanged), a compiled model, an `rtn` without
             effect on the source loss, an option out of range, or a function without second
             derivatives.
-        TypeError: If the model is wrapped, a network is not a module, or one batch stands where a
-            list of batches is expected.
+        TypeError: If the model is wrapped, or one batch stands where a list of batches is expected.
         RuntimeError: If the layer did not run.
 
     Example:
@@ -220,7 +219,6 @@ def metaxl_step(
         >>> step.source_loss > 0
         True
     """
-    check_options(max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm)
     if inner_lr is None:
         lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
         inner_lr = {name: lrs.get(id(p), 0.0) for name, p in model.named_parameters()}
@@ -248,7 +246,7 @@ def _gradients(
     check_choice("method", options.method, METHODS)
     check_modules(model, rtn)
     check_batches(source=source, target=target)
-    check_options(target_weight=options.target_weight, amp_dtype=options.amp_dtype)
+    check_options(options.target_weight, options.amp_dtype)
     support, weighs = options.target_support, options.target_weight > 0
     rule = f"be {'batches' if weighs else 'None'} for a target_weight of {options.target_weight}"
     require(weighs == (support is not None), "target_support", rule, class_name(support))

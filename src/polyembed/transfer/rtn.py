@@ -131,7 +131,7 @@ def transformed_output(
     Raises:
         ValueError: If the numbers of layers, transforms and weights differ, or a language has no
             network.
-        TypeError: If a layer is not a module, or the output has no hidden states.
+        TypeError: If the output of a layer has no hidden states.
         RuntimeError: If a layer did not run inside the context. A model that ``torch.compile`` has
             compiled before skips hooks that are added later.
 
@@ -144,18 +144,18 @@ def transformed_output(
 
     Deviations: the paper trains one network for each layer and one source language at a time.
     """
-    with hooks(layer, transform, detach_input, weight=weight, language=language) as calls:
+    cut = Tensor.detach if detach_input else None
+    with hooks(layer, transform, weight=weight, language=language, cut=cut) as calls:
         yield
     check_called(calls)
 
 
 @contextmanager
 def hooks(
-    layer: nn.Module | Sequence[nn.Module],
-    transform: Transform | nn.ModuleDict | Sequence[Transform | nn.ModuleDict],
-    detach_input: bool = False,
+    layer: Any,
+    transform: Any,
     *,
-    weight: float | Tensor | Sequence[float | Tensor] | None = None,
+    weight: Any = None,
     language: str | None = None,
     cut: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[list[int]]:
@@ -180,7 +180,6 @@ def hooks(
                 raise TypeError(must("layer", rule, class_name(output)))
             calls[number] += 1
             start = states if cut is None else cut(states)
-            start = start.detach() if detach_input else start
             new = function(start)
             new = new if share is None else start + share * (new - start)
             return new if states is output else type(output)((new, *output[1:]))
@@ -188,10 +187,11 @@ def hooks(
         return transformed
 
     with ExitStack() as stack:
-        for number, module in enumerate(layers):
-            if not isinstance(module, nn.Module):
-                raise TypeError(must("layer", "be a module, or several", class_name(module)))
-            function = _network(transforms[number], language)
+        for number, (module, function) in enumerate(zip(layers, transforms, strict=True)):
+            if isinstance(function, nn.ModuleDict):
+                rule = f"be one of {', '.join(map(repr, function))}"
+                require(str(language) in function, "language", rule, repr(language))
+                function = function[str(language)]
             handle = module.register_forward_hook(hook(number, function, weights[number]))
             stack.callback(handle.remove)
         yield calls
@@ -199,20 +199,10 @@ def hooks(
 
 def check_called(calls: Sequence[int]) -> None:
     """Require that every hook ran."""
-    for number, count in enumerate(calls):
-        if count == 0:
-            name = f"layer {number}" if len(calls) > 1 else "layer"
-            rule = "run inside transformed_output (a model that is compiled already skips its hook)"
-            raise RuntimeError(must(name, rule, "no call"))
-
-
-def _network(transform: Any, language: str | None) -> Any:
-    """Return the network of a source language, where there is one for each."""
-    if isinstance(transform, nn.ModuleDict):
-        known = language is not None and language in transform
-        require(known, "language", f"be one of {', '.join(map(repr, transform))}", repr(language))
-        return transform[str(language)]
-    return transform
+    if 0 in calls:
+        name = f"layer {calls.index(0)}" if len(calls) > 1 else "layer"
+        rule = "run inside transformed_output (a model that is compiled already skips its hook)"
+        raise RuntimeError(must(name, rule, "no call"))
 
 
 def listed(value: Any) -> list[Any]:

@@ -2,18 +2,16 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from polyembed._checks import must
 from polyembed.functional.hypergradient import (
     Randomness,
     check_loss,
@@ -26,6 +24,8 @@ from polyembed.functional.hypergradient import (
 )
 from polyembed.transfer.rtn import check_called, hooks
 from polyembed.transfer.steps import LOSS, add, with_autocast
+
+forward_ad: Any = torch.autograd.forward_ad  # it has no annotations
 
 
 class Options(NamedTuple):
@@ -150,10 +150,8 @@ class SourcePass:
     def _tangent(self, moving: Mapping[str, Tensor]) -> Tensor:
         """Return the derivative of the hidden states in the direction `moving`."""
         values = {f"model.{name}": p.detach() for name, p in self.setup.model.named_parameters()}
-        make_dual: Any = forward_ad.make_dual
-        unpack_dual: Any = forward_ad.unpack_dual
         with forward_ad.dual_level():
-            dual = {name: make_dual(values[name], way) for name, way in moving.items()}
+            dual = {name: forward_ad.make_dual(values[name], way) for name, way in moving.items()}
             try:
                 with _Constants():
                     states = self._states(self.setup.evaluate, {**values, **dual})
@@ -161,7 +159,7 @@ class SourcePass:
                 if not re.search(r"forward (AD|grad|mode)|jvp", str(error)):
                     raise
             else:
-                tangent: Tensor | None = unpack_dual(states).tangent
+                tangent: Tensor | None = forward_ad.unpack_dual(states).tangent
                 if tangent is not None:
                     return tangent
         step = difference_step(values, moving)
@@ -178,23 +176,21 @@ class SourcePass:
         """Return the hidden states that are transformed first, of the same pass with other
         parameters.
         """
+        reached: list[Tensor] = []
 
         def stop(h: Tensor) -> Tensor:
-            raise _Reached(h)
+            reached.append(h)
+            raise _Reached
 
         buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
         fast = torch.backends.mha.get_fastpath_enabled()  # has no derivatives
         torch.backends.mha.set_fastpath_enabled(False)
         try:
-            with self.randomness.again(), self._passing(stop):
+            with suppress(_Reached), self.randomness.again(), self._passing(stop):
                 functional_call(self.setup, {**values, **buffers}, (partial(evaluate, self.batch),))
-        except _Reached as reached:
-            states: Tensor = reached.args[0]
-            return states
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-        rule = "run the layer whenever it is called"
-        raise RuntimeError(must("source_loss", rule, "a pass without it"))
+        return reached[0]
 
     @contextmanager
     def _passing(self, cut: Callable[[Tensor], Tensor] | None) -> Iterator[list[int]]:
@@ -220,7 +216,5 @@ class _Constants(TorchFunctionMode):
         args: Any = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if torch.is_grad_enabled():
-            return func(*args, **(kwargs or {}))
-        with forward_ad._set_fwd_grad_enabled(False):
+        with forward_ad._set_fwd_grad_enabled(torch.is_grad_enabled()):
             return func(*args, **(kwargs or {}))

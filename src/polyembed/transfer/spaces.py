@@ -37,13 +37,11 @@ class Space(NamedTuple):
     """Words that have a vector, the most frequent first.
 
     Attributes:
-        words: The words, each once.
         rows: Their vectors, float32, ``(word, dim)``.
         ids: The row of each word.
         num_empty: How many words were left out because their vector is zero.
     """
 
-    words: list[str]
     rows: Tensor
     ids: dict[str, int]
     num_empty: int
@@ -75,10 +73,9 @@ def read_spaces(
         valid = np.flatnonzero(rows.any(1))
         got = f"{len(chosen)} words, none with a vector"
         require(len(valid) > 0, name, "hold a word with a vector", got)
-        kept = [chosen[row] for row in valid]
-        ids = {word: i for i, word in enumerate(kept)}
-        num_empty = len(chosen) - len(kept)
-        found.append(Space(kept, torch.from_numpy(rows[valid]).to(device), ids, num_empty))
+        ids = {chosen[row]: i for i, row in enumerate(valid)}
+        num_empty = len(chosen) - len(ids)
+        found.append(Space(torch.from_numpy(rows[valid]).to(device), ids, num_empty))
     dims = [space.rows.shape[1] for space in found]
     require(dims[0] == dims[1], "source and target", "have vectors of one length", dims)
     return found[0], found[1]
@@ -192,7 +189,6 @@ def align_spaces(
     its random omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
-    require(refine >= 0, "refine", "be 0 or more", refine)
     for step in normalize:
         check_choice("normalize", step, STEPS)
     if dictionary is not None and adversarial is not None:
@@ -216,7 +212,7 @@ def align_spaces(
                 name = dictionary if isinstance(dictionary, str) else "pairs"
                 report |= {"dictionary": name, "num_pairs": len(pairs), "num_dropped": num_dropped}
             weight, criteria = _refine(x, y, weight, refine, neighborhood)
-    return OrthogonalMapping(weight, report={**report, "criteria": criteria})
+        return OrthogonalMapping(weight, report={**report, "criteria": criteria})
 
 
 def similarity_pairs(x: Tensor, y: Tensor, *, neighborhood: int) -> Tensor:
@@ -249,7 +245,7 @@ def _pairs(
     if dictionary == "similarity":
         return similarity_pairs(x, y, neighborhood=neighborhood), 0
     if isinstance(dictionary, str):
-        dictionary = [(word, word) for word in one.words if word in other.ids]
+        dictionary = [(word, word) for word in one.ids if word in other.ids]
     ids = pair_ids(dictionary, one, other)
     return torch.tensor(ids, device=x.device), len(dictionary) - len(ids)
 
@@ -261,8 +257,6 @@ def _refine(
     best, criteria = weight, [mapping_criterion(x @ weight, y, neighborhood=neighborhood)]
     for _ in range(refine):
         pairs = mutual_csls(x[:REFINE_WORDS] @ weight, y[:REFINE_WORDS], neighborhood=neighborhood)
-        if not len(pairs):
-            break
         weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
         score = mapping_criterion(x @ weight, y, neighborhood=neighborhood)
         best = weight if score > max(criteria) else best
@@ -351,8 +345,8 @@ def translation_accuracy(
         {1: 0.5, 2: 1.0}
     """
     given = distinct_pairs(dictionary)
-    ranks = {f"ks[{i}]": k for i, k in enumerate(ks)}
-    check_positive(**ranks, neighborhood=neighborhood, max_words=max_words)
+    check_positive(neighborhood=neighborhood, max_words=max_words)
+    check_positive(**{f"ks[{i}]": k for i, k in enumerate(ks)})
     one, other = read_spaces(source, target, source_words, target_words, max_words, device)
     ids = pair_ids(given, one, other)
     answers: dict[int, set[int]] = {}

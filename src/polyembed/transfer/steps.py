@@ -53,8 +53,6 @@ def layers_of(model: nn.Module, layer: Any) -> list[nn.Module]:
 def check_modules(model: nn.Module, rtn: Any) -> None:
     """Refuse modules whose wrappers hide gradients or hooks."""
     for name, module in (("model", model), *(("rtn", one) for one in listed(rtn))):
-        if not isinstance(module, nn.Module):
-            raise TypeError(must(name, "be a module", class_name(module)))
         for part in module.modules():
             kinds = {kind.__name__ for kind in type(part).__mro__}
             if kinds & WRAPPERS:
@@ -73,18 +71,9 @@ def check_batches(**batches: Any) -> None:
         require(len(value) > 0, name, "hold at least one batch", "none")
 
 
-def check_options(
-    *,
-    target_weight: float = 0.0,
-    max_grad_norm: float | None = None,
-    meta_max_grad_norm: float | None = None,
-    amp_dtype: torch.dtype | None = None,
-) -> None:
+def check_options(target_weight: float, amp_dtype: torch.dtype | None) -> None:
     """Check the range of options."""
     require(0.0 <= target_weight < math.inf, "target_weight", "be 0 or more", target_weight)
-    norms = {"max_grad_norm": max_grad_norm, "meta_max_grad_norm": meta_max_grad_norm}
-    for name, norm in norms.items():
-        require(norm is None or norm > 0.0, name, "be positive, or None", norm)
     lossless = amp_dtype in (None, torch.bfloat16)
     require(lossless, "amp_dtype", "be torch.bfloat16 (float16 needs its losses scaled)", amp_dtype)
 
@@ -93,8 +82,6 @@ def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str 
     """Return the language of each source batch."""
     if languages is None or isinstance(languages, str):
         return [languages] * count
-    rule = f"name one of each of {count} source batches"
-    require(len(languages) == count, "languages", rule, len(languages))
     return list(languages)
 
 
@@ -156,21 +143,19 @@ def accumulate(parameters: Mapping[str, Tensor], grads: Mapping[str, Tensor]) ->
 
 def update(
     optimizer: Optimizer,
-    parameters: Mapping[str, Tensor],
+    parameters: Mapping[str, Any],
     grads: Mapping[str, Tensor],
     norm: float,
     max_norm: float | None,
 ) -> None:
     """Let the optimiser step with these gradients, clipped by their norm, and clear them."""
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     accumulate(parameters, grads)
     if max_norm is not None and norm > max_norm:
         for name in grads:
-            grad = parameters[name].grad
-            if grad is not None:
-                grad.mul_(max_norm / norm)
+            parameters[name].grad.mul_(max_norm / norm)
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
 
 
 def averaged(tensors: dict[str, Tensor], known: Mapping[str, Tensor]) -> dict[str, Tensor]:

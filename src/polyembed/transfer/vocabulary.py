@@ -1,6 +1,7 @@
 """New languages in the vocabulary of a tokenizer and in the tables of its model."""
 
 import copy
+import inspect
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -92,10 +93,10 @@ def extend_vocabulary(
     require(rows >= count, "model", f"have a row for each of the tokenizer's {count} pieces", rows)
     found = _new_pieces(tokenizer, check_words(texts, name="texts"), size, min_count)
     require(bool(found), "texts", "hold a word that is not one piece", "none")
-    extended = _with_pieces(tokenizer, list(found))
+    extended = _with_pieces(tokenizer, found)
     ids = extended.convert_tokens_to_ids(list(found))
     apart = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    ordinary = tuple(i for i in range(count) if i not in apart) or tuple(range(count))
+    ordinary = tuple(i for i in range(count) if i not in apart)
     origins = [origin or ordinary for origin in found.values()]
     _grow(model, dict(zip(ids, origins, strict=True)), rows, pad_to_multiple_of or 1)
     return ExtendedVocabulary(extended, tuple(found), tuple(found.values()))
@@ -105,7 +106,7 @@ def _new_pieces(
     tokenizer: Any, texts: Sequence[str], size: int, min_count: int
 ) -> dict[str, tuple[int, ...]]:
     """Return unknown characters, then frequent words of several pieces, with their old pieces."""
-    normalized = (word_text(text.encode("utf-8", "ignore").decode(), tokenizer) for text in texts)
+    normalized = (word_text(text, tokenizer) for text in texts)
     # runs of letters, marks and digits, which ``single_word`` sees as words too
     letters = (
         "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text)
@@ -124,7 +125,7 @@ def _new_pieces(
     return {piece: tuple(i for i in cut[piece] if i != unknown) for piece in pieces}
 
 
-def _with_pieces(tokenizer: Any, pieces: Sequence[str]) -> Any:
+def _with_pieces(tokenizer: Any, pieces: Iterable[str]) -> Any:
     """Return a copy with more pieces: whole words with their space; characters anywhere."""
     from tokenizers import AddedToken
 
@@ -149,8 +150,10 @@ def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: 
     """Resize the model's tables and set each new row to the mean of its origins."""
     device = model.device
     rows = -(-max(rows, max(origins) + 1) // multiple) * multiple
+    takes = inspect.signature(model.resize_token_embeddings).parameters  # MobileBERT's has one
+    plain = {"mean_resizing": False} if "mean_resizing" in takes else {}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        model.resize_token_embeddings(rows, mean_resizing=False)
+        model.resize_token_embeddings(rows, **plain)
     for part in model.modules():  # the head of XLM and FlauBERT counts its rows
         if hasattr(part, "n_words"):
             part.n_words = rows
