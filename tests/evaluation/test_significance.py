@@ -140,6 +140,17 @@ def test_sentences_without_entities_have_no_say() -> None:
     assert paired_bootstrap([["O"], ["O"]], [["B-A"], ["O"]], [["O"], ["O"]]) == nothing
 
 
+def test_entities_are_of_the_scheme_that_the_labels_show() -> None:
+    bioes, bio = {"right": ["B-A", "E-A"], "cut": ["S-A", "O"]}, {"right": ["B-A", "I-A"]}
+    bio["cut"] = ["B-A", "O"]
+    found = [
+        paired_bootstrap([tags["right"]] * 2, [tags["right"]] * 2, [tags["cut"], tags["right"]])
+        for tags in (bio, bioes)
+    ]
+    assert found[0] == found[1]
+    assert found[0].difference == 0.5
+
+
 @pytest.mark.parametrize("test", TESTS)
 def test_the_order_of_the_systems_turns_the_sign_alone(test) -> None:
     gold = labels(41)

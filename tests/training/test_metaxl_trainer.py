@@ -188,6 +188,21 @@ def test_joint_training_is_the_plain_loop(transformed: bool, size: int, weight: 
     assert bool(moved.norm() > 1e-3) is transformed
 
 
+def test_source_languages_are_drawn_by_temperature() -> None:
+    sources = {"many": SOURCE, "few": make_rows(3, 3)}
+
+    def share(temperature: float) -> float:
+        options = {"objective": "joint", "num_train_epochs": 60, "batch_size": 2}
+        setting = Setting(source_temperature=temperature, lr=1e-3, **options)
+        setting.train(sources)
+        assert len(setting.steps) == 60 * math.ceil((3 + len(SOURCE)) / 2)
+        drawn = setting.batches[::2]
+        return sum(batch[0] // 1000 == 3 for batch in drawn) / len(drawn)
+
+    assert share(1.0) == pytest.approx(3 / (3 + len(SOURCE)), abs=0.08)
+    assert share(1e6) == pytest.approx(0.5, abs=0.12)
+
+
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn"])
 def test_accumulation_is_exact(objective: str) -> None:
     options = {"objective": objective, "max_grad_norm": 0.5, "meta_max_grad_norm": 1e-4}

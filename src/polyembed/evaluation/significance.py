@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from polyembed._checks import check_choice, import_optional, require
 from polyembed.evaluation.results import ProtocolResult
-from polyembed.metrics import Labels, check_labels, entities
+from polyembed.metrics import Labels, check_labels, entities, scheme_of
 from polyembed.tables import Table
 
 Counts = npt.NDArray[np.int64]
@@ -111,7 +111,8 @@ def approximate_randomization(
         gold: The right labels of each sentence.
         first: The labels by one system.
         second: The labels by the other system.
-        metric: The metric, ``"f1"`` (of entities, as conlleval counts) or ``"accuracy"``.
+        metric: The metric, ``"f1"`` (of entities, in the scheme that the labels' letters show)
+            or ``"accuracy"``.
         num_resamples: The number of times that the outputs are swapped.
         seed: The seed of the swaps.
 
@@ -120,8 +121,8 @@ def approximate_randomization(
 
     Raises:
         TypeError: If the labels are not one sequence per sentence.
-        ValueError: If there are no labels, their numbers differ, a label is not BIO for F1, or the
-            metric is unknown.
+        ValueError: If there are no labels, their numbers differ, labels have no scheme for F1, or
+            the metric is unknown.
         ImportError: If scipy is not installed.
 
     Example:
@@ -157,7 +158,8 @@ def paired_bootstrap(
         gold: The right labels of each sentence.
         first: The labels by one system.
         second: The labels by the other system.
-        metric: The metric, ``"f1"`` (of entities, as conlleval counts) or ``"accuracy"``.
+        metric: The metric, ``"f1"`` (of entities, in the scheme that the labels' letters show)
+            or ``"accuracy"``.
         num_resamples: The number of times that sentences are drawn.
         confidence: The level of the interval, in (0, 1).
         seed: The seed of the draws.
@@ -167,8 +169,9 @@ def paired_bootstrap(
 
     Raises:
         TypeError: If the labels are not one sequence per sentence.
-        ValueError: If there are fewer than two sentences or no labels, their numbers differ, a
-            label is not BIO for F1, the metric is unknown, or the confidence is outside (0, 1).
+        ValueError: If there are fewer than two sentences or no labels, their numbers differ,
+            labels have no scheme for F1, the metric is unknown, or the confidence is outside
+            (0, 1).
         ImportError: If scipy is not installed.
 
     Example:
@@ -281,14 +284,13 @@ def _count_both(gold: Labels, first: Labels, second: Labels, metric: str) -> tup
 
 def _count(gold: Labels, predicted: Labels, metric: str) -> Counts:
     """Return ``(2 * correct, predicted + support)``, or ``(right, words)``, per sentence."""
-    rows = []
-    for right, guess in zip(gold, predicted, strict=True):
-        if metric == "accuracy":
-            rows.append((sum(a == b for a, b in zip(right, guess, strict=True)), len(right)))
-        else:
-            there, found = entities(right), entities(guess)
-            rows.append((2 * len(set(there) & set(found)), len(there) + len(found)))
-    return np.array(rows, np.int64)
+    pairs = zip(gold, predicted, strict=True)
+    if metric == "accuracy":
+        hits = [[a == b for a, b in zip(*pair, strict=True)] for pair in pairs]
+        return np.array([(sum(row), len(row)) for row in hits], np.int64)
+    scheme = scheme_of({tag for labels in (*gold, *predicted) for tag in labels}) or "bio"
+    found = [[{*entities(tags, scheme=scheme)} for tags in pair] for pair in pairs]
+    return np.array([(2 * len(a & b), len(a) + len(b)) for a, b in found], np.int64)
 
 
 def _sign_test(first: Counts, second: Counts) -> Significance:
