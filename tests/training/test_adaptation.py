@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from tiny_masked_lm import (
@@ -28,7 +27,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, T
 
 from polyembed.data import TaggedSentence
 from polyembed.training import adapt_masked_lm as adapt_with
-from polyembed.training import perplexity, switch_points
+from polyembed.training import perplexity
 from polyembed.training.masked_lm import AdaptationResult
 from polyembed.training.masked_text import ExampleEncoder
 
@@ -220,14 +219,13 @@ def test_leaves_no_trace(tmp_path: Path, monkeypatch, capfd) -> None:
     model = build().eval()
     model.lm_head.train()
     modes = [module.training for module in model.modules()]
-    expected = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    expected = random.getstate(), torch.get_rng_state()
     reached = []
     monkeypatch.setattr("socket.socket.connect", lambda *_: reached.append(1))
     run(model, None, eval_strategy="steps", eval_steps=1, report_to="all")
     assert not reached  # reports and evaluation that the arguments ask for are off
     assert random.getstate() == expected[0]
-    assert np.random.get_state()[1].tolist() == expected[1]  # noqa: NPY002
-    assert torch.equal(torch.get_rng_state(), expected[2])
+    assert torch.equal(torch.get_rng_state(), expected[1])
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
     assert list(tmp_path.iterdir()) == []
@@ -295,10 +293,8 @@ UNSPOKEN = [TaggedSentence(("gato",), ("X",))]
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"mlm_probability": 1.0}, ValueError, "mlm_probability must be between 0 and 1, got 1.0"),
         ({"max_length": 30}, ValueError, "max_length must be .* model's 29 positions, got 30"),
         ({"texts": ["", " "]}, ValueError, NO_TEXT),
-        ({"texts": "absent.txt"}, FileNotFoundError, ".*must name a file, got nothing at .*"),
         ({"model": build().roberta}, TypeError, "model must be .* masked .*, got XLMRobertaModel"),
         ({"model": broken()}, ValueError, "loss must stay finite, got .*"),
         ({"tokenizer": "bert"}, TypeError, "tokenizer must be a fast tokenizer of .*, got str"),
@@ -332,7 +328,3 @@ def test_lone_surrogates_are_left_out() -> None:
     spoilt = ["\ud800" + text for text in texts] + ["\udc00"]
     found = [perplexity(model, TOKENIZER, part, max_length=17) for part in (spoilt, texts)]
     assert found[0] == found[1]
-    words = ("gato", "\ud800", "runs")
-    sentence = TaggedSentence(words, ("X",) * 3, languages=("es", "es", "en"))
-    score = switch_points(model, TOKENIZER, [sentence], max_length=17)
-    assert (score.rest.words, score.switch.words) == (1, 1)

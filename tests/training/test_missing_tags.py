@@ -52,14 +52,6 @@ def test_constraints_hold_beside_them() -> None:
                 model.encode_labels([sentence])
 
 
-def test_a_softmax_leaves_them_out() -> None:
-    model = pe.TokenClassifier(vector_source(toy_lexicon()), TAGS, dropout=0.0)
-    known = model(**model.collate([Sentence(["me"], [TAGS[1]])]))
-    torch.testing.assert_close(
-        model(**model.collate([Sentence(["me", "gusta"], [TAGS[1], None])])), known
-    )
-
-
 def test_metrics_leave_them_out() -> None:
     gold, predicted = [["B-PER", None, "O"], [None]], [["B-PER", "I-PER", "B-PER"], ["B-LOC"]]
     assert accuracy(gold, predicted) == 0.5
