@@ -73,9 +73,6 @@ def test_sign_test_units() -> None:
     first, second = [["X", "X", "Y"], ["Y"]], [["Y", "Y", "X"], ["X"]]
     assert sign_test(gold, first, second) == Significance(0.0, 1.0, 2)  # 2:1 and 0:1
     assert sign_test(gold, first, second, unit="token") == Significance(0.0, 1.0, 4)
-    assert sign_test(gold, first, [["Y", "Y", "Y"], ["Y"]], unit="token") == Significance(
-        1.0, 0.5, 2
-    )
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
@@ -95,7 +92,7 @@ def test_randomization_against_all_swaps(metric: str) -> None:
     assert 0.01 < exact < 1
 
 
-def test_drawn_swaps_approach_all_swaps(monkeypatch) -> None:
+def test_drawn_swaps_approach_all_swaps() -> None:
     gold = labels(16, seed=1)
     pair = corrupt(gold, 0.6, 1), corrupt(gold, 0.8, 2)
     exact = approximate_randomization(gold, *pair, num_resamples=2**14).p_value
@@ -105,12 +102,10 @@ def test_drawn_swaps_approach_all_swaps(monkeypatch) -> None:
     assert drawn.p_value == pytest.approx(exact, abs=4 * spread + 1 / 4_000)
     observed = drawn.p_value * 4_001  # the observed labels count as one of the draws
     assert observed == pytest.approx(round(observed))
-    monkeypatch.setattr(significance, "CHUNK", 100)
-    assert approximate_randomization(gold, *pair, num_resamples=4_000) == drawn
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
-@pytest.mark.parametrize("chunk", [2**22, 40, 1])
+@pytest.mark.parametrize("chunk", [2**22, 40])
 def test_bootstrap_against_a_loop_with_the_same_draws(metric: str, chunk: int, monkeypatch) -> None:
     monkeypatch.setattr(significance, "CHUNK", chunk)
     gold = labels(13)
@@ -252,21 +247,11 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
     ("test", "labels", "options", "message"),
     [
         *((test, ([[]],) * 3, {}, NO_LABEL) for test in TESTS),
-        *(
-            (test, (ONE, ONE * 2, ONE), {}, "first must have as many sentences as gold, 1, got 2")
-            for test in TESTS
-        ),
         (
             sign_test,
             (ONE, ONE, [["O", "O"]]),
             {},
             r"second\[0\] must have as many .* gold\[0\], 1, got 2",
-        ),
-        (
-            sign_test,
-            (ONE,) * 3,
-            {"unit": "word"},
-            "unit must be one of 'sentence', 'token', got 'word'",
         ),
         (
             paired_bootstrap,
@@ -285,12 +270,6 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
             (ONE * 2,) * 3,
             {"metric": "x"},
             "metric must be one of 'f1', 'accuracy', got 'x'",
-        ),
-        (
-            paired_bootstrap,
-            (ONE * 2,) * 3,
-            {"confidence": 1.0},
-            r"confidence must be in \(0, 1\), got 1.0",
         ),
     ],
 )
