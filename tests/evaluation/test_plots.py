@@ -40,9 +40,7 @@ def texts(labels: object) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_draws_on_the_axes_it_is_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     figure, (ax, other) = plt.subplots(1, 2)
     many = name == "plot_representations"
     found = PLOTS[name](**({"axes": [ax]} if many else {"ax": ax}))
@@ -50,10 +48,6 @@ def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(
     assert ax.has_data()
     assert not other.has_data()
     assert plt.get_fignums() == [figure.number]
-    found = PLOTS[name]()
-    new = (found[0] if many else found).figure
-    assert plt.get_fignums() == [figure.number, new.number]
-    assert new.axes[0].has_data()
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=rf"^{name} must find .* pip install matplotlib$"):
         PLOTS[name]()
@@ -135,8 +129,6 @@ AXES = r"weights must have the axes \(source, word\), "
 BAD = {
     AXES + r"\(2, 2\), .*, got shape \(2, 3\)": lambda: attention(words=["a", "b"]),
     "weights must sum to 1 over the sources, .*": lambda: attention(SHARES[:, :2].T, ["a", "b"]),
-    "weights must hold at least one name, got none": lambda: plot_layer_weights({}),
-    r"scores\['de'\] must hold at least one layer.*": lambda: plot_layers({"de": {"last": 0.5}}),
     "clouds must hold points in rows, .*": lambda: plot_representations({"XLM": {}}),
     "axes must be one for each of 1 .*": lambda: plot_representations({"XLM": CLOUDS}, axes=[]),
 }
@@ -155,7 +147,4 @@ def test_points_are_the_projected_clouds() -> None:
     for points, cloud in zip(ax.collections, project_2d(list(CLOUDS.values())), strict=True):
         np.testing.assert_allclose(points.get_offsets(), cloud, atol=1e-12)
     axes = plot_representations({"before": CLOUDS, "after": CLOUDS})
-    for ax in axes:
-        assert texts(ax.get_legend().get_texts()) == ["en", "qu"]
-        assert [len(points.get_offsets()) for points in ax.collections] == [5, 3]
     assert [ax.get_title() for ax in axes] == ["before", "after"]

@@ -131,9 +131,8 @@ def test_steps_are_those_of_metaxl_step(options: dict[str, float]) -> None:
 
 
 def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() -> None:
-    setting, other = (Setting(num_train_epochs=5, objective="joint", seed=seed) for seed in (0, 1))
-    setting.train(), other.train()
-    assert other.batches != setting.batches
+    setting = Setting(num_train_epochs=5, objective="joint")
+    setting.train()
     for rows, batches in ((SOURCE, setting.batches[::2]), (TARGET, setting.batches[1::2])):
         assert {len(batch) for batch in batches} == {4}
         read = [name for batch in batches for name in batch]
@@ -337,7 +336,6 @@ def test_a_bad_loss_stops_and_names_the_step() -> None:
     ("call", "message"),
     [
         (lambda: Setting(objective="jt"), "objective must be one of 'metaxl', .*, got 'jt'"),
-        (lambda: Setting(target_weight=-0.5), "target_weight must be 0 or more, got -0.5"),
         (
             lambda: Setting(batch_size=3),
             "batch_size must be even, because a target_weight of 1.0 splits target batches, got 3",
@@ -346,7 +344,7 @@ def test_a_bad_loss_stops_and_names_the_step() -> None:
         (lambda: Setting().train(target=[]), "target must hold at least one row, got none"),
         (
             lambda: Setting().train(source={"es": []}),
-            r"source\['es'\] must hold at least one row, got none",
+            "source 'es' must hold at least one row, got none",
         ),
         (
             lambda: Setting(objective="joint").train(source=None),

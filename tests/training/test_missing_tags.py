@@ -11,7 +11,6 @@ from toys import SENTENCES, TAGS, toy_lexicon
 
 import polyembed as pe
 from polyembed.crf import Constraints
-from polyembed.metrics import accuracy, entity_f1, macro_f1
 from polyembed.training import fit
 
 
@@ -50,13 +49,6 @@ def test_constraints_hold_beside_them() -> None:
         else:
             with pytest.raises(ValueError, match=r"^tags\[0\] must be a sequence that the decoder"):
                 model.encode_labels([sentence])
-
-
-def test_metrics_leave_them_out() -> None:
-    gold, predicted = [["B-PER", None, "O"], [None]], [["B-PER", "I-PER", "B-PER"], ["B-LOC"]]
-    assert accuracy(gold, predicted) == 0.5
-    assert entity_f1(gold, predicted).f1 == pytest.approx(2 / 3)
-    assert macro_f1(gold, predicted) == pytest.approx((2 / 3) / 2)
 
 
 def test_a_tag_set_with_the_sign_of_missing_tags_keeps_it() -> None:

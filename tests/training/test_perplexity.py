@@ -122,11 +122,6 @@ def test_long_sentences_lose_no_word() -> None:
     result = switch_points(build(), TOKENIZER, [sentence], max_length=17)
     assert (result.switch.words, result.rest.words) == (17, 1)
     assert result.switch.pieces + result.rest.pieces == 36
-    model = build()
-    spy = Spy(model)
-    switch_points(model, TOKENIZER, [sentence], max_length=17, batch_size=1)
-    lengths = {batch["input_ids"].shape[1] for batch in spy.batches}
-    assert lengths == {16, 10}  # 7, 7 and 4 words of two pieces
 
 
 def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:

@@ -19,9 +19,9 @@ from polyembed._progress import progress_bar
 from polyembed.tagging.text_model import to_device
 from polyembed.training.state import Epoch, FitResult, TrainingState, sizes_of
 from polyembed.transfer.joint import joint_step
-from polyembed.transfer.metaxl import METHODS, metaxl_step
+from polyembed.transfer.metaxl import metaxl_step
 from polyembed.transfer.rtn import listed
-from polyembed.transfer.steps import check_modules, check_options, layers_of, model_loss, trained
+from polyembed.transfer.steps import check_modules, layers_of, model_loss, trained
 
 SOURCE = "source"
 Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
@@ -77,12 +77,9 @@ class MetaXLOptions:
 
     def __post_init__(self) -> None:
         check_choice("objective", self.objective, OBJECTIVES)
-        check_choice("method", self.method, METHODS)
         for name in ("num_train_epochs", "batch_size", "gradient_accumulation_steps"):
             check_positive(**{name: getattr(self, name)})
         require(self.backoff_epochs >= 0, "backoff_epochs", "be 0 or more", self.backoff_epochs)
-        names = ("target_weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
-        check_options(**{name: getattr(self, name) for name in names})
         name = "batch_size" if self.target_batch_size is None else "target_batch_size"
         rows = getattr(self, name)
         check_positive(**{name: rows})
@@ -414,8 +411,7 @@ class MetaXLTrainer:
         require(bool(named) or not needed, "source", "hold data of at least one language", "none")
         corpora: dict[str | None, Rows] = {**named, None: target}
         for language, rows in corpora.items():
-            name = f"source[{language!r}]" if isinstance(source, Mapping) else SOURCE
-            name = "target" if language is None else name
+            name = "target" if language is None else f"source {language!r}"
             require(len(rows) > 0, name, "hold at least one row", "none")
         return corpora
 
