@@ -68,12 +68,6 @@ def test_sign_test_against_a_loop(wins: int, losses: int) -> None:
     assert sign_test(gold, second, first) == Significance(-found.difference, found.p_value, found.n)
 
 
-def test_sign_test_units() -> None:
-    gold = [["X", "X", "X"], ["X"]]
-    first, second = [["X", "X", "Y"], ["Y"]], [["Y", "Y", "X"], ["X"]]
-    assert sign_test(gold, first, second) == Significance(0.0, 1.0, 2)  # 2:1 and 0:1
-
-
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
 def test_randomization_against_all_swaps(metric: str) -> None:
     gold = labels(8)

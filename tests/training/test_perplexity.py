@@ -150,13 +150,11 @@ def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
             {},
             "a sentence must have words and a language for each .*, got languages None",
         ),
-        ([], {}, "sentences must hold at least one word with a piece, got none"),
         (
             [spoken("gato/es runs./en")],
             {"max_length": 4},
             r"sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3",
         ),
-        (SENTENCES, {"folds": 0}, "folds must be a positive integer, got 0"),
     ],
 )
 def test_wrong_sentences(sentences: list, options: dict, message: str) -> None:

@@ -201,7 +201,7 @@ def plot_representations(
         The axes.
 
     Raises:
-        ValueError: If there is another number of axes, or clouds of different dimensions.
+        ValueError: If there is another number of axes.
         ImportError: If matplotlib, or umap-learn, is not installed.
 
     Example:
