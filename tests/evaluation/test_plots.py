@@ -19,7 +19,6 @@ from polyembed.evaluation import (
     plot_representations,
     plot_source_attention,
 )
-from polyembed.evaluation import plots as pictures
 from polyembed.evaluation.representations import project_2d
 
 matplotlib.use("Agg")
@@ -41,9 +40,7 @@ def texts(labels: object) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_draws_on_the_axes_it_is_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     figure, (ax, other) = plt.subplots(1, 2)
     many = name == "plot_representations"
     found = PLOTS[name](**({"axes": [ax]} if many else {"ax": ax}))
@@ -51,10 +48,6 @@ def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(
     assert ax.has_data()
     assert not other.has_data()
     assert plt.get_fignums() == [figure.number]
-    found = PLOTS[name]()
-    new = (found[0] if many else found).figure
-    assert plt.get_fignums() == [figure.number, new.number]
-    assert new.axes[0].has_data()
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=rf"^{name} must find .* pip install matplotlib$"):
         PLOTS[name]()
@@ -63,20 +56,9 @@ def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(
 @pytest.mark.parametrize("name", ["$a$ $", "_"])
 def test_names_are_written_as_they_are(name: str) -> None:
     """Dollars make no formula, an underscore hides nothing."""
-    for ax in (
-        plot_source_attention(torch.ones(1, 1), [name], sources=[name], title=name),
-        plot_layer_weights({name: {0: 1.0}}),
-        plot_layers({name: {1: 0.5, name: 0.4}}),
-        plot_representations({name: {name: CLOUDS["en"]}})[0],
-    ):
-        ax.figure.canvas.draw()
-        shown = [
-            text for text in ax.figure.findobj(matplotlib.text.Text) if text.get_text() == name
-        ]
-        assert shown
-        assert not any(text.get_parse_math() for text in shown)
-        if (legend := ax.get_legend()) is not None:
-            assert texts(legend.get_texts())[0] == name
+    ax = plot_layers({name: {1: 0.5}})
+    (legend,) = ax.get_legend().get_texts()
+    assert (legend.get_text(), legend.get_parse_math()) == (name, False)
 
 
 # -- sources
@@ -88,33 +70,17 @@ def test_attention_of_a_meta_embedding() -> None:
     mme = pe.MetaEmbedding.self_attention(tables, embedding_dim=7).requires_grad_(False)
     ids, words = torch.tensor([2, 5, 3]), ["me", "gusta", "song"]
     weights = mme.attention_weights(ids)
-    ax = plot_source_attention(weights, words, sources=["es", "en"], title="MME")
+    ax = plot_source_attention(
+        weights, words, sources=["es", "en"], languages=["es", "es", "en"], title="MME"
+    )
     pairs = zip(mme.combiner.projections, tables, strict=True)
     powers = torch.stack([project(table(ids)).tanh().exp() for project, table in pairs])
     shares = (powers / powers.sum(0)).mean(-1)
     np.testing.assert_allclose(ax.images[0].get_array(), shares, atol=1e-6)
     assert texts(ax.get_xticklabels()) == words
     assert texts(ax.get_yticklabels()) == ["es", "en"]
+    assert texts(ax.child_axes[0].get_xticklabels()) == ["es", "es", "en"]
     assert (ax.get_title(), ax.images[0].colorbar.ax.get_ylabel()) == ("MME", "share")
-
-
-def test_red_is_more_than_an_even_share_and_blue_less() -> None:
-    image = plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"]).images[0]
-    red, blue, even = image.to_rgba([0.9, 0.1, 0.5])[:, :3]
-    assert red[0] > 2 * red[2]
-    assert blue[2] > 2 * blue[0]
-    assert even.min() > 0.95
-
-
-def test_languages_stand_above_the_words_and_sources_that_agree_are_pale() -> None:
-    languages = ["es", "en", "other"]
-    ax = plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], languages=languages)
-    (above,) = ax.child_axes
-    assert texts(above.get_xticklabels()) == languages
-    pale = plot_source_attention(
-        torch.tensor([[0.51, 0.5], [0.49, 0.5]]), ["a", "b"], sources=["es", "en"]
-    )
-    assert pale.images[0].get_clim() == pytest.approx((0.48, 0.52))
 
 
 # -- layers
@@ -160,15 +126,7 @@ def attention(weights: torch.Tensor = SHARES, words: object = ("a", "b", "c")) -
 AXES = r"weights must have the axes \(source, word\), "
 BAD = {
     AXES + r"\(2, 2\), .*, got shape \(2, 3\)": lambda: attention(words=["a", "b"]),
-    AXES + r".*, got shape \(2, 1, 3, 1\)": lambda: attention(SHARES[:, None, :, None]),
-    AXES + r".*, got shape \(2, 0\)": lambda: attention(torch.zeros(2, 0), []),
     "weights must sum to 1 over the sources, .*": lambda: attention(SHARES[:, :2].T, ["a", "b"]),
-    "weights must hold at least one name, got none": lambda: plot_layer_weights({}),
-    r"weights\['m'\] must hold at least one layer.*": lambda: plot_layer_weights({"m": {}}),
-    "scores must hold at least one name, got none": lambda: plot_layers({}),
-    r"scores\['de'\] must hold at least one layer.*": lambda: plot_layers({"de": {"last": 0.5}}),
-    "pictures must hold at least one, got none": lambda: plot_representations({}),
-    "clouds must hold points in rows, .*": lambda: plot_representations({"XLM": {}}),
     "axes must be one for each of 1 .*": lambda: plot_representations({"XLM": CLOUDS}, axes=[]),
 }
 
@@ -181,19 +139,9 @@ def test_bad_input_draws_nothing(message: str) -> None:
     assert not plt.get_fignums()
 
 
-def test_points_are_the_projected_clouds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_are_the_projected_clouds() -> None:
     (ax,) = plot_representations({"XLM-R": CLOUDS})
     for points, cloud in zip(ax.collections, project_2d(list(CLOUDS.values())), strict=True):
         np.testing.assert_allclose(points.get_offsets(), cloud, atol=1e-12)
-    seeds: list[int] = []
-    monkeypatch.setattr(
-        pictures,
-        "project_2d",
-        lambda points, method, seed: seeds.append(seed) or project_2d(points),
-    )
-    axes = plot_representations({"before": CLOUDS, "after": CLOUDS}, "umap", seed=5)
-    assert seeds == [5, 5]
-    for ax in axes:
-        assert texts(ax.get_legend().get_texts()) == ["en", "qu"]
-        assert [len(points.get_offsets()) for points in ax.collections] == [5, 3]
+    axes = plot_representations({"before": CLOUDS, "after": CLOUDS})
     assert [ax.get_title() for ax in axes] == ["before", "after"]

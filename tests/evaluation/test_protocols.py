@@ -20,7 +20,6 @@ from polyembed.evaluation import (
     run_joint,
     run_zero_shot,
 )
-from polyembed.metrics import entity_f1
 from polyembed.tables import mean_and_deviation
 from polyembed.training import Epoch, FitOptions, FitResult, fit
 
@@ -85,12 +84,8 @@ def count_of_o(gold: list, predicted: list) -> float:
     return float(sum(tags.count("O") for tags in predicted))
 
 
-@pytest.mark.parametrize(
-    ("metric", "score"),
-    [("f1", lambda gold, found: entity_f1(gold, found).f1), (count_of_o, count_of_o)],
-)
-def test_zero_shot_is_what_one_would_do_by_hand(metric, score) -> None:
-    options = FitOptions(num_train_epochs=2, batch_size=2, metric=metric)
+def test_zero_shot_is_what_one_would_do_by_hand() -> None:
+    options = FitOptions(num_train_epochs=2, batch_size=2, metric=count_of_o)
     systems = {"five": system(5), "seven": system(7)}
     result = run_zero_shot(systems, ES, [EN], options, seeds=(3, 1))
     order = [("five", 3), ("seven", 3), ("five", 1), ("seven", 1)]
@@ -104,8 +99,8 @@ def test_zero_shot_is_what_one_would_do_by_hand(metric, score) -> None:
         for corpus in (ES, EN):
             found = tagger.predict([s.words for s in corpus.test])
             assert run.predictions[corpus.language] == found
-            assert run.scores[corpus.language] == score(gold[corpus.language], found)
-    assert (result.metric, result.gold) == (getattr(metric, "__name__", metric), gold)
+            assert run.scores[corpus.language] == count_of_o(gold[corpus.language], found)
+    assert (result.metric, result.gold) == ("count_of_o", gold)
     assert result.table.columns == ("system", "es", "en")
     assert result.table.rows[1][2] == mean_and_deviation([*result.scores("seven", "en").values()])
     assert result.predictions("seven", "es")[1] == result.runs[3].predictions["es"]
@@ -187,9 +182,6 @@ def test_systems_share_no_trained_parameter(calls: list[dict]) -> None:
 
 BAD = {
     "systems must hold at least one system": ({}, ES, [EN], (0,)),
-    "seeds must be different, one or more": ({"a": system()}, ES, [EN], (0, 0)),
-    "targets must hold at least one language": ({"a": system()}, ES, [], (0,)),
-    "languages must be named once each": ({"a": system()}, ES, [ES], (0,)),
     "train of 'eu' must hold at least one": ({"a": system()}, numbered("eu", 0), [EN], (0,)),
     r"systems\['a'\] must know every label": ({"a": system(tags=["O", "B-ES"])}, ES, [EN], (0,)),
 }
@@ -213,6 +205,3 @@ def test_results_are_added_and_compared(calls: list[dict]) -> None:
     refused(ValueError, "both results must have the same systems", lambda: one.gain_over(two))
     other = ProtocolResult(two.runs, {"es": [["O"]]}, two.metric)
     refused(ValueError, "results must test each language on the same", lambda: one + other)
-    other = ProtocolResult(two.runs, two.gold, "f1")
-    refused(ValueError, "results must have one metric", lambda: one + other)
-    refused(ValueError, "system must be a system that was tested on 'es'", one.scores, "c", "es")

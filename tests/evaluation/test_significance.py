@@ -68,16 +68,6 @@ def test_sign_test_against_a_loop(wins: int, losses: int) -> None:
     assert sign_test(gold, second, first) == Significance(-found.difference, found.p_value, found.n)
 
 
-def test_sign_test_units() -> None:
-    gold = [["X", "X", "X"], ["X"]]
-    first, second = [["X", "X", "Y"], ["Y"]], [["Y", "Y", "X"], ["X"]]
-    assert sign_test(gold, first, second) == Significance(0.0, 1.0, 2)  # 2:1 and 0:1
-    assert sign_test(gold, first, second, unit="token") == Significance(0.0, 1.0, 4)
-    assert sign_test(gold, first, [["Y", "Y", "Y"], ["Y"]], unit="token") == Significance(
-        1.0, 0.5, 2
-    )
-
-
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
 def test_randomization_against_all_swaps(metric: str) -> None:
     gold = labels(8)
@@ -95,7 +85,7 @@ def test_randomization_against_all_swaps(metric: str) -> None:
     assert 0.01 < exact < 1
 
 
-def test_drawn_swaps_approach_all_swaps(monkeypatch) -> None:
+def test_drawn_swaps_approach_all_swaps() -> None:
     gold = labels(16, seed=1)
     pair = corrupt(gold, 0.6, 1), corrupt(gold, 0.8, 2)
     exact = approximate_randomization(gold, *pair, num_resamples=2**14).p_value
@@ -105,12 +95,10 @@ def test_drawn_swaps_approach_all_swaps(monkeypatch) -> None:
     assert drawn.p_value == pytest.approx(exact, abs=4 * spread + 1 / 4_000)
     observed = drawn.p_value * 4_001  # the observed labels count as one of the draws
     assert observed == pytest.approx(round(observed))
-    monkeypatch.setattr(significance, "CHUNK", 100)
-    assert approximate_randomization(gold, *pair, num_resamples=4_000) == drawn
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
-@pytest.mark.parametrize("chunk", [2**22, 40, 1])
+@pytest.mark.parametrize("chunk", [2**22, 40])
 def test_bootstrap_against_a_loop_with_the_same_draws(metric: str, chunk: int, monkeypatch) -> None:
     monkeypatch.setattr(significance, "CHUNK", chunk)
     gold = labels(13)
@@ -137,18 +125,18 @@ def test_sentences_without_entities_have_no_say() -> None:
     found = approximate_randomization([["O"], ["O"]], [["O"], ["O"]], [["O"], ["O"]])
     assert found == Significance(0.0, 1.0, 2)
     nothing = (0.0, 1.0, 2, (0.0, 0.0))
-    assert paired_bootstrap([["O"], ["O"]], [["B-A"], ["O"]], [["O"], ["O"]]) == nothing
+    assert paired_bootstrap([["O"]] * 2, [["B-A"], ["O"]], [["O"]] * 2) == nothing
 
 
-@pytest.mark.parametrize("test", TESTS)
-def test_the_order_of_the_systems_turns_the_sign_alone(test) -> None:
-    gold = labels(41)
-    first, second = corrupt(gold, 0.1, 1), corrupt(gold, 0.35, 2)
-    there, back = test(gold, first, second), test(gold, second, first)
-    assert there.difference == -back.difference > 0
-    assert there.p_value == pytest.approx(back.p_value, abs=1e-3)
-    assert there.p_value < 0.05
-    assert test(gold, first, first)[:2] == (0.0, 1.0)
+def test_entities_are_of_the_scheme_that_the_labels_show() -> None:
+    bioes, bio = {"right": ["B-A", "E-A"], "cut": ["S-A", "O"]}, {"right": ["B-A", "I-A"]}
+    bio["cut"] = ["B-A", "O"]
+    found = [
+        paired_bootstrap([tags["right"]] * 2, [tags["right"]] * 2, [tags["cut"], tags["right"]])
+        for tags in (bio, bioes)
+    ]
+    assert found[0] == found[1]
+    assert found[0].difference == 0.5
 
 
 def protocol(gold: dict, systems: dict[str, dict[int, dict]], metric: str) -> ProtocolResult:
@@ -225,7 +213,6 @@ def test_table_of_several_seeds_counts_each_sentence_once(gold) -> None:
     [
         ("f1", "a", r"seeds of 'b' must be those of 'a', got \[1\]"),
         ("f1", "c", "against must be one of 'a', 'b', got 'c'"),
-        ("recall", "a", "metric of the result must be one of 'f1', 'accuracy', got 'recall'"),
     ],
 )
 def test_wrong_results_for_a_table(gold, metric, against, message) -> None:
@@ -241,21 +228,11 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
     ("test", "labels", "options", "message"),
     [
         *((test, ([[]],) * 3, {}, NO_LABEL) for test in TESTS),
-        *(
-            (test, (ONE, ONE * 2, ONE), {}, "first must have as many sentences as gold, 1, got 2")
-            for test in TESTS
-        ),
         (
             sign_test,
             (ONE, ONE, [["O", "O"]]),
             {},
             r"second\[0\] must have as many .* gold\[0\], 1, got 2",
-        ),
-        (
-            sign_test,
-            (ONE,) * 3,
-            {"unit": "word"},
-            "unit must be one of 'sentence', 'token', got 'word'",
         ),
         (
             paired_bootstrap,
@@ -274,12 +251,6 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
             (ONE * 2,) * 3,
             {"metric": "x"},
             "metric must be one of 'f1', 'accuracy', got 'x'",
-        ),
-        (
-            paired_bootstrap,
-            (ONE * 2,) * 3,
-            {"confidence": 1.0},
-            r"confidence must be in \(0, 1\), got 1.0",
         ),
     ],
 )

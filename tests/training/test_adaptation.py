@@ -1,14 +1,12 @@
 """Adaptation by masked language modelling: against a plain loop, and every kind of mask."""
 
 import copy
-import gzip
 import lzma
 import math
 import random
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from tiny_masked_lm import (
@@ -28,7 +26,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, T
 
 from polyembed.data import TaggedSentence
 from polyembed.training import adapt_masked_lm as adapt_with
-from polyembed.training import perplexity, switch_points
+from polyembed.training import perplexity
 from polyembed.training.masked_lm import AdaptationResult
 from polyembed.training.masked_text import ExampleEncoder
 
@@ -192,12 +190,8 @@ def sources(folder: Path) -> list[object]:
     (folder / "a.txt").write_text("\n".join(TEXTS), "utf-8")
     with lzma.open(folder / "b.txt.xz", "wt", encoding="utf-8") as file:
         file.write("\r\n".join([*TEXTS[:11], ""]))
-    with gzip.open(folder / "c.txt.gz", "wt", encoding="utf-8") as file:
-        file.write("\n".join([*TEXTS[11:], ""]))
-    return [
-        str(folder / "a.txt"), [folder / "b.txt.xz", folder / "c.txt.gz"],
-        lambda: iter(TEXTS), iter(TEXTS), dict.fromkeys(TEXTS).keys(),
-    ]  # fmt: skip
+    (folder / "c.txt").write_text("\n".join([*TEXTS[11:], ""]), "utf-8")
+    return [str(folder / "a.txt"), [folder / "b.txt.xz", folder / "c.txt"], lambda: iter(TEXTS)]
 
 
 def test_sources_of_texts(tmp_path: Path) -> None:
@@ -220,14 +214,13 @@ def test_leaves_no_trace(tmp_path: Path, monkeypatch, capfd) -> None:
     model = build().eval()
     model.lm_head.train()
     modes = [module.training for module in model.modules()]
-    expected = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    expected = random.getstate(), torch.get_rng_state()
     reached = []
     monkeypatch.setattr("socket.socket.connect", lambda *_: reached.append(1))
     run(model, None, eval_strategy="steps", eval_steps=1, report_to="all")
     assert not reached  # reports and evaluation that the arguments ask for are off
     assert random.getstate() == expected[0]
-    assert np.random.get_state()[1].tolist() == expected[1]  # noqa: NPY002
-    assert torch.equal(torch.get_rng_state(), expected[2])
+    assert torch.equal(torch.get_rng_state(), expected[1])
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
     assert list(tmp_path.iterdir()) == []
@@ -289,16 +282,13 @@ def without_mask() -> PreTrainedTokenizerFast:
 
 
 NO_TEXT = "texts must hold at least one text with a piece, got none"
-UNSPOKEN = [TaggedSentence(("gato",), ("X",))]
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"mlm_probability": 1.0}, ValueError, "mlm_probability must be between 0 and 1, got 1.0"),
         ({"max_length": 30}, ValueError, "max_length must be .* model's 29 positions, got 30"),
         ({"texts": ["", " "]}, ValueError, NO_TEXT),
-        ({"texts": "absent.txt"}, FileNotFoundError, ".*must name a file, got nothing at .*"),
         ({"model": build().roberta}, TypeError, "model must be .* masked .*, got XLMRobertaModel"),
         ({"model": broken()}, ValueError, "loss must stay finite, got .*"),
         ({"tokenizer": "bert"}, TypeError, "tokenizer must be a fast tokenizer of .*, got str"),
@@ -307,11 +297,6 @@ UNSPOKEN = [TaggedSentence(("gato",), ("X",))]
             {"model": BertForMaskedLM(BertConfig(vocab_size=7, **SIZES))},
             ValueError,
             "tokenizer must have at most the model's 7 pieces, got 18",
-        ),
-        (
-            {"texts": UNSPOKEN, "mask_switches": True},
-            ValueError,
-            "a sentence must have words and a language for each .*, got languages None",
         ),
         (
             {"texts": SWITCHED, "mask_switches": True, "whole_word_mask": True},
@@ -332,7 +317,3 @@ def test_lone_surrogates_are_left_out() -> None:
     spoilt = ["\ud800" + text for text in texts] + ["\udc00"]
     found = [perplexity(model, TOKENIZER, part, max_length=17) for part in (spoilt, texts)]
     assert found[0] == found[1]
-    words = ("gato", "\ud800", "runs")
-    sentence = TaggedSentence(words, ("X",) * 3, languages=("es", "es", "en"))
-    score = switch_points(model, TOKENIZER, [sentence], max_length=17)
-    assert (score.rest.words, score.switch.words) == (1, 1)

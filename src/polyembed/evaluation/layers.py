@@ -68,9 +68,9 @@ def rank_layers(
         retrieval of each language.
 
     Raises:
-        ValueError: If there is no language, there are fewer than two sentences, another number of
-            translations, a sentence without words, or ``"cls"`` for a causal model, whose first
-            piece sees no other.
+        ValueError: If there are fewer than two sentences, another number of translations, a
+            sentence without words, or ``"cls"`` for a causal model, whose first piece sees no
+            other.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -86,7 +86,6 @@ def rank_layers(
     Deviations: the paper does not define its sentence vector, and has the cosine alone. It compares
     trained systems by it (its table VI): ``cosine`` in the row ``"fused"`` of each.
     """
-    require(len(targets) > 0, "targets", "hold at least one language", "none")
     check_choice("pooling", pooling, ("mean", "cls"))
     check_positive(batch_size=batch_size)
     rule = "be 'mean' for a causal model, whose first piece sees no other"

@@ -101,7 +101,6 @@ def plot_layer_weights(
         The axes.
 
     Raises:
-        ValueError: If there is no name, or a name has no layers.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -111,10 +110,8 @@ def plot_layer_weights(
         >>> [round(float(bar.get_height()), 3) for bar in ax.patches]
         [0.2, 0.3, 0.5, 0.3, 0.7]
     """
-    require(len(weights) > 0, "weights", "hold at least one name", "none")
     drawn: dict[str, dict[int, MeanAndDeviation]] = {}
     for name, part in weights.items():
-        require(len(part) > 0, f"weights[{name!r}]", "hold at least one layer", "none")
         numbers = {layer: torch.as_tensor(value).flatten() for layer, value in part.items()}
         drawn[name] = {k: mean_and_deviation(v.double().tolist()) for k, v in numbers.items()}
     layers = sorted({layer for part in drawn.values() for layer in part})
@@ -151,7 +148,6 @@ def plot_layers(
         The axes.
 
     Raises:
-        ValueError: If there is no name, or a name has no layer.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -161,10 +157,6 @@ def plot_layers(
         >>> ax.get_xlabel(), line.get_label(), [round(float(y), 2) for y in line.get_ydata()]
         ('layer', 'de', [0.6, 0.63])
     """
-    require(len(scores) > 0, "scores", "hold at least one name", "none")
-    for name, part in scores.items():
-        some = any(not isinstance(layer, str) for layer in part)
-        require(some, f"scores[{name!r}]", "hold at least one layer", "none")
     ax = ax or _new_axes("plot_layers")
     ticks: set[int] = set()
     handles: dict[str, Any] = {}
@@ -209,8 +201,7 @@ def plot_representations(
         The axes.
 
     Raises:
-        ValueError: If there is no picture, another number of axes, or clouds of different
-            dimensions.
+        ValueError: If there is another number of axes.
         ImportError: If matplotlib, or umap-learn, is not installed.
 
     Example:
@@ -222,7 +213,6 @@ def plot_representations(
         ['before', 'after']
     """
     count = len(pictures)
-    require(count > 0, "pictures", "hold at least one", "none")
     flat = {
         title: project_2d(list(clouds.values()), method, seed=seed)
         for title, clouds in pictures.items()

@@ -81,10 +81,10 @@ def run_zero_shot(
         The runs and their table.
 
     Raises:
-        ValueError: If there are no systems, seeds, targets or sentences, a language or a seed is
-            named twice, a test sentence has a label that a system does not know, two runs share a
-            trained parameter, or a file is damaged or of a run with other options, sizes or
-            numbers of sentences.
+        ValueError: If there are no systems, seeds or sentences, a language or a seed is named
+            twice, a test sentence has a label that a system does not know, two runs share a trained
+            parameter, or a file is damaged or of a run with other options, sizes or numbers of
+            sentences.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -104,7 +104,6 @@ def run_zero_shot(
     Deviations: the paper trains on English; here the source is an argument. The paper does not say
     how many runs a score is the mean of, nor which development set it monitors.
     """
-    require(len(targets) > 0, "targets", "hold at least one language", "none")
     trial = _Trial(f"zero_shot-{source.language}", [source], [source, *targets])
     return _run_all(systems, [trial], options, seeds, folder, progress)
 
@@ -152,8 +151,8 @@ def run_joint(
         The runs and their table.
 
     Raises:
-        ValueError: If there are no other languages, the scenario is unknown, the fraction is
-            outside (0, 1], or `run_zero_shot` would raise one.
+        ValueError: If the scenario is unknown, the fraction is outside (0, 1], or `run_zero_shot`
+            would raise one.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -178,7 +177,6 @@ def run_joint(
     """
     check_choice("scenario", scenario, ("A", "B"))
     require(0 < fraction <= 1, "fraction", "be in (0, 1]", fraction)
-    require(len(others) > 0, "others", "hold at least one language", "none")
 
     def sample(corpus: Corpus) -> Corpus:
         parts = (_sample(part, fraction, sample_seed) for part in (corpus.train, corpus.dev))
@@ -215,7 +213,7 @@ def run_code_switched(
         The runs and their table.
 
     Raises:
-        ValueError: If there is no corpus, or `run_zero_shot` would raise one.
+        ValueError: If `run_zero_shot` would raise one.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -234,7 +232,6 @@ def run_code_switched(
     Deviations: the paper's table 4 has scores on the development set, which also stops the
     training; here the table is of the test set.
     """
-    require(len(corpora) > 0, "corpora", "hold at least one corpus", "none")
     trials = [_Trial(f"alone-{corpus.language}", [corpus], [corpus]) for corpus in corpora]
     return _run_all(systems, trials, options, seeds, folder, progress)
 

@@ -106,8 +106,6 @@ def collect_hidden_states(
             with transformed_output(module, watch), torch.no_grad():
                 model(**{name: to_device(value, device) for name, value in batch.items()})
             states = seen.pop()
-            axes = "give states of the axes (batch, seq, hidden)"
-            require(states.dim() == 3, "layer", axes, f"shape {tuple(states.shape)}")
             mask = batch.get("attention_mask", torch.ones(states.shape[:2])).to(device) != 0
             if level == "cls":  # the first valid position of each sentence alone
                 mask &= mask.cumsum(1) == 1
@@ -203,8 +201,7 @@ def project_2d(
         As many clouds, of two coordinates.
 
     Raises:
-        ValueError: If the method is unknown, there is no cloud, or clouds have different
-            dimensions.
+        ValueError: If the method is unknown.
         ImportError: If umap-learn is not installed, for UMAP.
 
     Example:
@@ -212,10 +209,6 @@ def project_2d(
         [torch.Size([5, 2]), torch.Size([3, 2])]
     """
     check_choice("method", method, ("pca", "umap"))
-    shapes = [tuple(cloud.shape) for cloud in clouds]
-    alike = len({shape[1:] for shape in shapes}) == 1 and len(shapes[0]) == 2 and shapes[0][1] > 1
-    rule = "hold points in rows, all of as many dimensions, two or more"
-    require(alike, "clouds", rule, f"shapes {shapes}")
     points = torch.cat([cloud.detach().cpu().double() for cloud in clouds])
     if method == "umap":
         umap = import_optional("umap", pip="umap-learn", feature="UMAP")

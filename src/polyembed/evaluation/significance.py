@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from polyembed._checks import check_choice, import_optional, require
 from polyembed.evaluation.results import ProtocolResult
-from polyembed.metrics import Labels, check_labels, entities
+from polyembed.metrics import Labels, check_labels, entities, scheme_of
 from polyembed.tables import Table
 
 Counts = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class Significance(NamedTuple):
         difference: The first system's score minus the second's.
         p_value: The probability of a difference at least as large, in either direction, if the
             systems were equal.
-        n: The number of sentences; for the sign test, of units that are not ties.
+        n: The number of sentences; for the sign test, of those that are not ties.
         interval: The confidence interval of the difference, of a bootstrap alone.
     """
 
@@ -43,24 +43,20 @@ class Significance(NamedTuple):
     interval: tuple[float, float] | None = None
 
 
-def sign_test(
-    gold: Labels, first: Labels, second: Labels, *, unit: Literal["sentence", "token"] = "sentence"
-) -> Significance:
+def sign_test(gold: Labels, first: Labels, second: Labels) -> Significance:
     """Test whether one system is right more often than the other (van der Heijden 2019, "Results").
 
-    With `wins` units in which the first system has more right labels than the second, and `losses`
-    in which it has fewer,
+    With `wins` sentences in which the first system has more right labels than the second, and
+    `losses` in which it has fewer,
 
         p = min(1, 2 * P(X <= min(wins, losses))),   X ~ Binomial(wins + losses, 1/2),
 
-    exactly. Ties are left out. Over tokens this is the exact form of McNemar's test. Its p-values
-    are then too small, because the tokens of one sentence are not independent.
+    exactly. Ties are left out.
 
     Args:
         gold: The right labels of each sentence.
         first: The labels by one system.
         second: The labels by the other system.
-        unit: The unit that is counted, ``"sentence"`` or ``"token"``.
 
     Returns:
         ``(wins - losses) / (wins + losses)`` as the difference, 0.0 if all are ties; the two-sided
@@ -68,7 +64,7 @@ def sign_test(
 
     Raises:
         TypeError: If the labels are not one sequence per sentence.
-        ValueError: If there are no labels, their numbers differ, or the unit is unknown.
+        ValueError: If there are no labels, or their numbers differ.
         ImportError: If scipy is not installed.
 
     Example:
@@ -76,15 +72,10 @@ def sign_test(
         >>> sign_test(gold, gold, [["DET", "VERB"]] * 8)[:3]
         (1.0, 0.0078125, 8)
 
-    Deviations: the paper names the sign test and alpha = 0.05, but neither the unit nor the
-    treatment of ties.
+    Deviations: the paper names the sign test and alpha = 0.05, but neither the unit (here the
+    sentence) nor the treatment of ties.
     """
-    check_choice("unit", unit, ("sentence", "token"))
     check_labels(gold, empty=False, first=first, second=second)
-    if unit == "token":
-        gold, first, second = (
-            [[label] for labels in part for label in labels] for part in (gold, first, second)
-        )
     return _sign_test(_count(gold, first, "accuracy"), _count(gold, second, "accuracy"))
 
 
@@ -111,7 +102,8 @@ def approximate_randomization(
         gold: The right labels of each sentence.
         first: The labels by one system.
         second: The labels by the other system.
-        metric: The metric, ``"f1"`` (of entities, as conlleval counts) or ``"accuracy"``.
+        metric: The metric, ``"f1"`` (of entities, in the scheme that the labels' letters show)
+            or ``"accuracy"``.
         num_resamples: The number of times that the outputs are swapped.
         seed: The seed of the swaps.
 
@@ -120,8 +112,8 @@ def approximate_randomization(
 
     Raises:
         TypeError: If the labels are not one sequence per sentence.
-        ValueError: If there are no labels, their numbers differ, a label is not BIO for F1, or the
-            metric is unknown.
+        ValueError: If there are no labels, their numbers differ, labels have no scheme for F1, or
+            the metric is unknown.
         ImportError: If scipy is not installed.
 
     Example:
@@ -157,7 +149,8 @@ def paired_bootstrap(
         gold: The right labels of each sentence.
         first: The labels by one system.
         second: The labels by the other system.
-        metric: The metric, ``"f1"`` (of entities, as conlleval counts) or ``"accuracy"``.
+        metric: The metric, ``"f1"`` (of entities, in the scheme that the labels' letters show)
+            or ``"accuracy"``.
         num_resamples: The number of times that sentences are drawn.
         confidence: The level of the interval, in (0, 1).
         seed: The seed of the draws.
@@ -167,8 +160,9 @@ def paired_bootstrap(
 
     Raises:
         TypeError: If the labels are not one sequence per sentence.
-        ValueError: If there are fewer than two sentences or no labels, their numbers differ, a
-            label is not BIO for F1, the metric is unknown, or the confidence is outside (0, 1).
+        ValueError: If there are fewer than two sentences or no labels, their numbers differ,
+            labels have no scheme for F1, the metric is unknown, or the confidence is outside
+            (0, 1).
         ImportError: If scipy is not installed.
 
     Example:
@@ -281,14 +275,13 @@ def _count_both(gold: Labels, first: Labels, second: Labels, metric: str) -> tup
 
 def _count(gold: Labels, predicted: Labels, metric: str) -> Counts:
     """Return ``(2 * correct, predicted + support)``, or ``(right, words)``, per sentence."""
-    rows = []
-    for right, guess in zip(gold, predicted, strict=True):
-        if metric == "accuracy":
-            rows.append((sum(a == b for a, b in zip(right, guess, strict=True)), len(right)))
-        else:
-            there, found = entities(right), entities(guess)
-            rows.append((2 * len(set(there) & set(found)), len(there) + len(found)))
-    return np.array(rows, np.int64)
+    pairs = zip(gold, predicted, strict=True)
+    if metric == "accuracy":
+        hits = [[a == b for a, b in zip(*pair, strict=True)] for pair in pairs]
+        return np.array([(sum(row), len(row)) for row in hits], np.int64)
+    scheme = scheme_of({tag for labels in (*gold, *predicted) for tag in labels}) or "bio"
+    found = [[{*entities(tags, scheme=scheme)} for tags in pair] for pair in pairs]
+    return np.array([(2 * len(a & b), len(a) + len(b)) for a, b in found], np.int64)
 
 
 def _sign_test(first: Counts, second: Counts) -> Significance:

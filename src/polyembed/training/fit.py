@@ -122,7 +122,6 @@ class _Training:
         self.num_epochs, self.batch_size = options.num_train_epochs or 1, options.batch_size or 1
         self.dev = list(dev)
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
-        require(bool(self.dev), "dev", "hold at least one sentence", "none")
         known = {"train": False, "dev": False}
         for name, items in (("train", train), ("dev", dev)):
             for i, item in enumerate(items):

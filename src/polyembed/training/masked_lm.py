@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, import_optional, require
+from polyembed._checks import require
 from polyembed.training.masked_scores import near_switches
 from polyembed.training.masked_text import Example, ExampleEncoder, Texts, read_texts
 
@@ -164,7 +164,6 @@ def adapt_masked_lm(
     random and kept pieces. It masks no switches with priority, and the formula above is not Das et
     al.'s.
     """
-    import_optional("accelerate", pip='"polyembed[train]"', feature="adapt_masked_lm")
     from transformers import (
         DataCollatorForLanguageModeling,
         PrinterCallback,
@@ -173,7 +172,6 @@ def adapt_masked_lm(
     )
     from transformers.trainer_utils import IntervalStrategy, SaveStrategy, get_last_checkpoint
 
-    check_positive(max_length=max_length)
     require(0 < mlm_probability < 1, "mlm_probability", "be between 0 and 1", mlm_probability)
     both = whole_word_mask and mask_switches
     require(not both, "whole_word_mask", "be False with mask_switches", whole_word_mask)

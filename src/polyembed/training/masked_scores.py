@@ -128,9 +128,7 @@ def switch_points(
         ``switch_points(model, tokenizer, read_conllu(path,
         language="misc:CSID")).switch.accuracy``; see `adapt_masked_lm` for a model and a tokenizer.
     """
-    check_positive(
-        max_length=max_length, batch_size=batch_size, folds=1 if folds is None else folds
-    )
+    check_positive(batch_size=batch_size, folds=1 if folds is None else folds)
     encoder = ExampleEncoder(model, tokenizer, max_length=max_length)
 
     def rows() -> Iterator[Row]:
@@ -151,10 +149,8 @@ def switch_points(
 
 def _mean_score(words: Sequence[tuple[Tensor, Tensor]]) -> MaskedScore:
     """Return the mean over the pieces of words, of which each has losses and hits."""
-    losses, hits = (
-        torch.cat([torch.zeros(0), *parts]).double()
-        for parts in (zip(*words, strict=True) if words else ((), ()))
-    )
+    none = torch.zeros(0)
+    losses, hits = (torch.cat(parts).double() for parts in zip((none, none), *words, strict=True))
     return MaskedScore(float(hits.mean()), float(losses.mean()), len(losses), len(words))
 
 
@@ -246,7 +242,7 @@ def perplexity(
         ``perplexity(model, tokenizer, ["me gusta that song"])``; see `adapt_masked_lm` for a model
         and a tokenizer.
     """
-    check_positive(max_length=max_length, batch_size=batch_size)
+    check_positive(batch_size=batch_size)
     require(0 < mlm_probability < 1, "mlm_probability", "be between 0 and 1", mlm_probability)
     encoder = ExampleEncoder(model, tokenizer, max_length=max_length, truncation=truncation)
     rows = (

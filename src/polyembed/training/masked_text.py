@@ -58,9 +58,7 @@ class ExampleEncoder:
         if not getattr(tokenizer, "is_fast", False):
             rule = "be a fast tokenizer of transformers"
             raise TypeError(must("tokenizer", rule, class_name(tokenizer)))
-        for kind in ("mask", "pad"):
-            found = getattr(tokenizer, f"{kind}_token_id")
-            require(found is not None, "tokenizer", f"have a {kind} piece", "none")
+        require(tokenizer.mask_token_id is not None, "tokenizer", "have a mask piece", "none")
         self.room = max_length - tokenizer.num_special_tokens_to_add()
         require(self.room > 0, "max_length", "leave room beside special pieces", max_length)
         limit = _position_limit(model)

@@ -19,9 +19,9 @@ from polyembed._progress import progress_bar
 from polyembed.tagging.text_model import to_device
 from polyembed.training.state import Epoch, FitResult, TrainingState, sizes_of
 from polyembed.transfer.joint import joint_step
-from polyembed.transfer.metaxl import METHODS, metaxl_step
+from polyembed.transfer.metaxl import metaxl_step
 from polyembed.transfer.rtn import listed
-from polyembed.transfer.steps import check_modules, check_options, layers_of, model_loss, trained
+from polyembed.transfer.steps import check_modules, layers_of, model_loss, trained
 
 SOURCE = "source"
 Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
@@ -48,6 +48,8 @@ class MetaXLOptions:
             split.
         target_batch_size: Rows of a target batch; `batch_size` if None. The model of ``"metaxl"``
             learns from half of them in a step, so joint training with half as many is its control.
+        source_temperature: If None, each step reads a batch of every source language. Else it reads
+            one, of a language drawn in proportion to its number of rows to the power ``1 / T``.
         gradient_accumulation_steps: Batches of each data set in a step.
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.
@@ -66,6 +68,7 @@ class MetaXLOptions:
     backoff_epochs: int = 0
     batch_size: int = 16
     target_batch_size: int | None = None
+    source_temperature: float | None = None
     gradient_accumulation_steps: int = 1
     max_grad_norm: float | None = 1.0
     meta_max_grad_norm: float | None = None
@@ -74,17 +77,17 @@ class MetaXLOptions:
 
     def __post_init__(self) -> None:
         check_choice("objective", self.objective, OBJECTIVES)
-        check_choice("method", self.method, METHODS)
         for name in ("num_train_epochs", "batch_size", "gradient_accumulation_steps"):
             check_positive(**{name: getattr(self, name)})
         require(self.backoff_epochs >= 0, "backoff_epochs", "be 0 or more", self.backoff_epochs)
-        check_options(self.target_weight, self.amp_dtype)
         name = "batch_size" if self.target_batch_size is None else "target_batch_size"
         rows = getattr(self, name)
         check_positive(**{name: rows})
         splits = self.objective == "metaxl" and self.target_weight > 0
         rule = f"be even, because a target_weight of {self.target_weight} splits target batches"
         require(rows % 2 == 0 or not splits, name, rule, rows)
+        heat = self.source_temperature
+        require(heat is None or heat > 0, "source_temperature", "be positive, or None", heat)
 
 
 class MetaXLTrainerStep(NamedTuple):
@@ -146,14 +149,16 @@ class Plan:
         self.options, self.rank, self.size = options, rank, size
         self.batch_sizes = dict.fromkeys(self.corpora, options.batch_size)
         self.batch_sizes[None] = options.target_batch_size or options.batch_size
-        longest = max(len(rows) / self.batch_sizes[x] for x, rows in self.corpora.items())
+        *counts, target = (len(rows) / self.batch_sizes[x] for x, rows in self.corpora.items())
+        drawn = options.source_temperature is not None
+        longest = max(target, sum(counts) if drawn else max(counts, default=0))
         self.steps = math.ceil(longest / (size * options.gradient_accumulation_steps))
 
     def arguments(self, step: int, make: Callable[[list[Any]], Any]) -> dict[str, Any]:
         """Return the batches of a step, made of rows by `make`, as arguments of `metaxl_step`."""
         count = self.options.gradient_accumulation_steps
         numbers = range(step * count, (step + 1) * count)
-        read = [(x, self._rows(x, number)) for number in numbers for x in self.corpora]
+        read = [(x, self._rows(x, number)) for number in numbers for x in self._languages(number)]
         targets = [rows for language, rows in read if language is None]
         found: dict[str, Any] = {
             "languages": [language for language, _ in read if language is not None],
@@ -163,6 +168,18 @@ class Plan:
             found["target_support"] = [make(rows[::2]) for rows in targets]
         found["target"] = [make(rows[1::2] if self.splits else rows) for rows in targets]
         return found
+
+    def _languages(self, number: int) -> list[str | None]:
+        """Return the languages of a batch, with a temperature one source's and the target's."""
+        *sources, target = self.corpora
+        heat = self.options.source_temperature
+        if heat is not None and sources:
+            sizes = [len(self.corpora[x]) for x in sources]
+            shares = (torch.tensor(sizes, dtype=torch.float64).log() / heat).softmax(0)
+            # the same language in each process
+            generator = torch.Generator().manual_seed(self.options.seed * 1_000_003 + number)
+            sources = [sources[int(torch.multinomial(shares, 1, generator=generator))]]
+        return [*sources, target]
 
     def _rows(self, language: str | None, number: int) -> list[Any]:
         """Read this process's share of a batch, counted from 0 over all passes."""
@@ -394,8 +411,7 @@ class MetaXLTrainer:
         require(bool(named) or not needed, "source", "hold data of at least one language", "none")
         corpora: dict[str | None, Rows] = {**named, None: target}
         for language, rows in corpora.items():
-            name = f"source[{language!r}]" if isinstance(source, Mapping) else SOURCE
-            name = "target" if language is None else name
+            name = "target" if language is None else f"source {language!r}"
             require(len(rows) > 0, name, "hold at least one row", "none")
         return corpora
 

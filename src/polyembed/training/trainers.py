@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from polyembed._checks import class_name, must
 from polyembed.tagging.text_model import TextModel
 
 
@@ -18,9 +17,6 @@ class DataCollatorForWords:
     Args:
         model: The tagger or classifier.
 
-    Raises:
-        TypeError: If the model is another module.
-
     Example:
         >>> from torch import nn
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -33,9 +29,6 @@ class DataCollatorForWords:
     """
 
     def __init__(self, model: TextModel) -> None:
-        if not isinstance(model, TextModel):
-            rule = "be a tagger or a classifier of this library"
-            raise TypeError(must("model", rule, class_name(model)))
         self.model = model
 
     def __call__(self, rows: Sequence[Any]) -> dict[str, Any]:
