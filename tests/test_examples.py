@@ -33,7 +33,8 @@ from tiny_models import tiny_model, word_piece_tokenizer
 import polyembed as pe
 from polyembed.data import TaggedSentence
 from polyembed.encoders import LaserEncoder, LaserSentences
-from polyembed.evaluation import Corpus, ProtocolResult, SystemRun
+from polyembed.evaluation import Corpus, ProtocolResult
+from polyembed.evaluation.results import SystemRun
 from polyembed.training import Epoch, FitResult
 from polyembed.vectors import OrthogonalMapping, TextVectors
 
