@@ -2,7 +2,6 @@
 
 import copy
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -64,13 +63,6 @@ def test_reads_as_peft_does() -> None:
         assert not torch.allclose(words.hidden_states(pieces)[-1], theirs[-1])
 
 
-def test_adapters_that_were_added_to_the_model_itself() -> None:
-    model = tiny_model("bert")
-    # what transformers' own add_adapter calls; that one refuses a peft older than the newest
-    peft.inject_adapter_in_model(peft.LoraConfig(r=2, target_modules=["query"]), model)
-    assert list(encoder(model).adapters) == ["default"]
-
-
 def ia3() -> nn.Module:
     config = peft.IA3Config(target_modules=["query"], feedforward_modules=[])
     model = peft.get_peft_model(tiny_model("bert", **NO_DROPOUT), config)
@@ -97,9 +89,6 @@ def test_saved_and_opened(build, tmp_path: Path) -> None:
     inputs = tagger.encode(WORDS)
     assert torch.equal(again.emissions(*inputs), tagger.emissions(*inputs))
     assert trained(again) == trained(tagger)
-    again.save_pretrained(tmp_path / "tagger")  # what was opened can be saved
-    again = pe.TokenClassifier.from_pretrained(tmp_path / "tagger")
-    assert torch.equal(again.emissions(*inputs), tagger.emissions(*inputs))
 
 
 def test_a_meta_step_over_adapters() -> None:
@@ -133,12 +122,6 @@ def two_adapters() -> nn.Module:
     return model
 
 
-def merged() -> nn.Module:
-    model = lora()
-    model.merge_adapter()
-    return model
-
-
 def prompts() -> nn.Module:
     config = peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
     return peft.get_peft_model(tiny_model("bert"), config)
@@ -148,9 +131,7 @@ def prompts() -> nn.Module:
     ("build", "message"),
     [
         (two_adapters, r"the adapters must be one to be saved .*, got \['default', 'other'\]"),
-        (merged, "the adapter must not be merged into the weights to be saved"),
         (lambda: lora(modules_to_save=["key"]), "the adapter must change layers alone"),
-        (lambda: lora(trainable_token_indices=[1]), "the adapter must change layers alone"),
         (prompts, "^model must have adapters inside its layers, as LoRA, got PromptTuningConfig"),
     ],
 )
@@ -160,15 +141,11 @@ def test_what_cannot_be_built_again_is_not_saved(build, message: str, tmp_path: 
     assert not (folder / "config.json").exists()
 
 
-def test_folders_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_names_a_package_is_refused(tmp_path: Path) -> None:
     encoder().save_pretrained(tmp_path)
-    read = pe.PretrainedWordEncoder.from_pretrained
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "peft", None)
-        message = "an encoder with an adapter must find the package 'peft', got .* pip install peft"
-        refused(ImportError, message, read, tmp_path)
     [path] = tmp_path.glob("adapter-*/adapter_config.json")
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "megatron_config": {}, "megatron_core": "antigravity"}))
     reseal(tmp_path)
-    refused(ValueError, r"the adapter must import no package by name, got \{\}", read, tmp_path)
+    message = r"the adapter must import no package by name, got \{\}"
+    refused(ValueError, message, pe.PretrainedWordEncoder.from_pretrained, tmp_path)

@@ -3,7 +3,6 @@
 import oracles
 import pytest
 import torch
-from checks import refused
 from laser_files import small_encoder, write_checkpoint
 from toys import toy_bpe_tokenizer
 
@@ -47,18 +46,3 @@ def test_nearest_sentences(sentences) -> None:
     found = sentences.nearest(["song", "me gusta that song"], TEXTS, k=2)
     assert found.ids[:, 0].tolist() == [2, 0]
     torch.testing.assert_close(found.scores[:, 0], torch.ones(2))
-    again = sentences.nearest(sentences.encode(["song"]), sentences.encode(TEXTS))
-    assert again.ids.tolist() == [[2]]
-
-
-def test_bad_arguments_are_refused(sentences) -> None:
-    encoder, tokenizer = sentences.encoder, sentences.tokenizer
-    for message, arguments in (
-        (r"^tokenizer must be a LaserTokenizer, got str$", (encoder, "laser2")),
-        (r"^encoder must be a LaserEncoder, got ", (encoder.lstm, tokenizer)),
-    ):
-        refused(TypeError, message, LaserSentences, *arguments)
-    message = r"^tokenizer must have a dictionary of 9 pieces, got 23$"
-    refused(ValueError, message, LaserSentences, LaserEncoder(9, 2, 2), tokenizer)
-    message = r"^texts must be a list of words, got the string 'me'$"
-    refused(TypeError, message, sentences.encode, "me")
