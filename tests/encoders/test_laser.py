@@ -108,14 +108,12 @@ def sized(**changes: object) -> dict:
     return {"params": {**SIZES, **OPTIONS, **changes}}
 
 
-KIND, PARTS = r"be a LASER 1 or 2 checkpoint", r"hold parts that fit together, got [\s\S]*"
+KIND, PARTS = r"be a whole LASER 1 or 2 checkpoint", r"hold parts that fit together, got [\s\S]*"
 BAD = [  # what a checkpoint holds, and what is said of it
     ({"params": None}, KIND),
-    ({"params": SIZES}, r"hold a bidirectional LSTM, got "),
     (sized(embed_dim=320), PARTS + "size mismatch for embed_tokens.weight"),
     (weights(bias_hh_l1=None), PARTS + "Missing key.*lstm.bias_hh_l1"),
     ({"dictionary": {"me": 99}}, "dictionary must number its pieces 0, 1, 2, ..., each once"),
-    (sized(padding_idx=0), PARTS + "padding_idx must be the dictionary's 1"),
     (
         {"cfg": argparse.Namespace(arch="laser_transformer")},
         r"tensors and plain data only.*\(LASER 3 is a Transformer\), got ",
