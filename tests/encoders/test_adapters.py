@@ -92,28 +92,20 @@ def test_saved_and_opened(build, tmp_path: Path) -> None:
 
 
 def test_a_meta_step_over_adapters() -> None:
-    changes = []
-    for method in ("reverse_over_reverse", "forward_over_reverse"):
-        torch.manual_seed(0)
-        tagger = pe.TokenClassifier(encoder(), TAGS, dropout=0.0).double()
-        rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3).double()
-        adapters = [p for name, p in tagger.named_parameters() if "lora_" in name]
-        before, start = (
-            copy.deepcopy(tagger.state_dict()),
-            nn.utils.parameters_to_vector(rtn.parameters()),
-        )
-        batches = [tagger.collate(rows) for rows in (ROWS[:3], ROWS[3:5], ROWS[5:7])]
-        pe.metaxl_step(
-            tagger, rtn, 1, batches[:1], batches[1:2], target_support=batches[2:], method=method,
-            optimizer=torch.optim.SGD(adapters, 0.5), loss=lambda model, batch: model(**batch),
-            meta_optimizer=torch.optim.SGD(rtn.parameters(), 1.0),
-        )  # fmt: skip
-        moved = [k for k, x in tagger.state_dict().items() if not torch.equal(x, before[k])]
-        assert moved
-        assert all("lora_" in name for name in moved)
-        changes.append(nn.utils.parameters_to_vector(rtn.parameters()) - start)
-    assert changes[0].norm() > 1e-7
-    torch.testing.assert_close(changes[1], changes[0], rtol=1e-7, atol=1e-12)
+    tagger = pe.TokenClassifier(encoder(), TAGS, dropout=0.0).double()
+    rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3).double()
+    adapters = [p for name, p in tagger.named_parameters() if "lora_" in name]
+    before, start = copy.deepcopy(tagger.state_dict()), copy.deepcopy(rtn.state_dict())
+    batches = [tagger.collate(rows) for rows in (ROWS[:3], ROWS[3:5], ROWS[5:7])]
+    pe.metaxl_step(
+        tagger, rtn, 1, batches[:1], batches[1:2], target_support=batches[2:],
+        optimizer=torch.optim.SGD(adapters, 0.5), loss=lambda model, batch: model(**batch),
+        meta_optimizer=torch.optim.SGD(rtn.parameters(), 1.0),
+    )  # fmt: skip
+    moved = [k for k, x in tagger.state_dict().items() if not torch.equal(x, before[k])]
+    assert moved
+    assert all("lora_" in name for name in moved)
+    assert any(not torch.equal(x, start[name]) for name, x in rtn.state_dict().items())
 
 
 def two_adapters() -> nn.Module:

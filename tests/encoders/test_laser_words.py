@@ -103,16 +103,10 @@ def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:
     tokenizer = SentencePieceTokenizer(open_sentencepiece(data_folder / path))
     dictionary = tokenizer.dictionary
     encoder = LaserEncoder(len(dictionary), 4, 3, num_layers=2, dictionary=dictionary)
-    module = LaserElmo(encoder, tokenizer).eval()
-    module.save_pretrained(tmp_path / "saved")
+    LaserElmo(encoder, tokenizer).save_pretrained(tmp_path / "saved")
     assert len(list((tmp_path / "saved").glob("pieces-*.json"))) == 1
     loaded = LaserElmo.from_pretrained(tmp_path / "saved")
     assert loaded.encoder.dictionary is loaded.tokenizer.dictionary
-    (pieces, _), (other, _) = (
-        one.encode([["De", "Grote", "Markt", "in", "Groningen", "🙂"], []])
-        for one in (module, loaded)
-    )
-    assert torch.equal(loaded(other), module(pieces))
 
 
 @pytest.mark.parametrize("name", ["BPEGRU", "LaserTop"])

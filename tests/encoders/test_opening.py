@@ -7,7 +7,7 @@ import torch
 from checks import refused
 from safetensors.torch import load_file, save_file
 from test_pretrained_encoder import SENTENCES, TOKENIZER, encoder
-from tiny_models import slow_tokenizer, tiny_model
+from tiny_models import tiny_model
 
 import polyembed as pe
 
@@ -30,16 +30,6 @@ def test_a_folder_without_its_tokenizer(tmp_path) -> None:
     tiny_model("bert").save_pretrained(tmp_path)
     message = r"^tokenizer must have pieces of words \(give the model's"
     refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
-
-
-def test_a_folder_with_a_slow_tokenizer(tmp_path) -> None:
-    slow = slow_tokenizer(tmp_path)
-    model = tiny_model("xlm", vocab_size=len(slow))
-    for part in (model, slow):
-        part.save_pretrained(tmp_path)
-    opened, ours = pe.PretrainedWordEncoder(tmp_path).eval(), pe.PretrainedWordEncoder(model, slow)
-    pieces, _ = opened.encode([["me", "gusta"]])
-    assert torch.equal(opened(pieces), ours.eval()(ours.encode([["me", "gusta"]])[0]))
 
 
 def test_missing_weights_are_not_made_up(tmp_path) -> None:

@@ -167,5 +167,5 @@ class CharWordEncoder(ContextualEmbedder):
 
 def _padded(values: Tensor, lengths: Tensor, padding: int) -> Tensor:
     """Cut values into rows of these lengths, and one row of padding."""
-    rows = [*values.split(lengths.tolist()), values.new_full((1,), padding)]
+    rows = [*torch.split(values, lengths.tolist()), values.new_full((1,), padding)]
     return pad_sequence(rows, batch_first=True, padding_value=padding)
