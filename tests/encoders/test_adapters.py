@@ -2,7 +2,6 @@
 
 import copy
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -64,13 +63,6 @@ def test_reads_as_peft_does() -> None:
         assert not torch.allclose(words.hidden_states(pieces)[-1], theirs[-1])
 
 
-def test_adapters_that_were_added_to_the_model_itself() -> None:
-    model = tiny_model("bert")
-    # what transformers' own add_adapter calls; that one refuses a peft older than the newest
-    peft.inject_adapter_in_model(peft.LoraConfig(r=2, target_modules=["query"]), model)
-    assert list(encoder(model).adapters) == ["default"]
-
-
 def ia3() -> nn.Module:
     config = peft.IA3Config(target_modules=["query"], feedforward_modules=[])
     model = peft.get_peft_model(tiny_model("bert", **NO_DROPOUT), config)
@@ -97,45 +89,28 @@ def test_saved_and_opened(build, tmp_path: Path) -> None:
     inputs = tagger.encode(WORDS)
     assert torch.equal(again.emissions(*inputs), tagger.emissions(*inputs))
     assert trained(again) == trained(tagger)
-    again.save_pretrained(tmp_path / "tagger")  # what was opened can be saved
-    again = pe.TokenClassifier.from_pretrained(tmp_path / "tagger")
-    assert torch.equal(again.emissions(*inputs), tagger.emissions(*inputs))
 
 
 def test_a_meta_step_over_adapters() -> None:
-    changes = []
-    for method in ("reverse_over_reverse", "forward_over_reverse"):
-        torch.manual_seed(0)
-        tagger = pe.TokenClassifier(encoder(), TAGS, dropout=0.0).double()
-        rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3).double()
-        adapters = [p for name, p in tagger.named_parameters() if "lora_" in name]
-        before, start = (
-            copy.deepcopy(tagger.state_dict()),
-            nn.utils.parameters_to_vector(rtn.parameters()),
-        )
-        batches = [tagger.collate(rows) for rows in (ROWS[:3], ROWS[3:5], ROWS[5:7])]
-        pe.metaxl_step(
-            tagger, rtn, 1, batches[:1], batches[1:2], target_support=batches[2:], method=method,
-            optimizer=torch.optim.SGD(adapters, 0.5), loss=lambda model, batch: model(**batch),
-            meta_optimizer=torch.optim.SGD(rtn.parameters(), 1.0),
-        )  # fmt: skip
-        moved = [k for k, x in tagger.state_dict().items() if not torch.equal(x, before[k])]
-        assert moved
-        assert all("lora_" in name for name in moved)
-        changes.append(nn.utils.parameters_to_vector(rtn.parameters()) - start)
-    assert changes[0].norm() > 1e-7
-    torch.testing.assert_close(changes[1], changes[0], rtol=1e-7, atol=1e-12)
+    tagger = pe.TokenClassifier(encoder(), TAGS, dropout=0.0).double()
+    rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3).double()
+    adapters = [p for name, p in tagger.named_parameters() if "lora_" in name]
+    before, start = copy.deepcopy(tagger.state_dict()), copy.deepcopy(rtn.state_dict())
+    batches = [tagger.collate(rows) for rows in (ROWS[:3], ROWS[3:5], ROWS[5:7])]
+    pe.metaxl_step(
+        tagger, rtn, 1, batches[:1], batches[1:2], target_support=batches[2:],
+        optimizer=torch.optim.SGD(adapters, 0.5), loss=lambda model, batch: model(**batch),
+        meta_optimizer=torch.optim.SGD(rtn.parameters(), 1.0),
+    )  # fmt: skip
+    moved = [k for k, x in tagger.state_dict().items() if not torch.equal(x, before[k])]
+    assert moved
+    assert all("lora_" in name for name in moved)
+    assert any(not torch.equal(x, start[name]) for name, x in rtn.state_dict().items())
 
 
 def two_adapters() -> nn.Module:
     model = lora()
     model.add_adapter("other", peft.LoraConfig(r=2, target_modules=["query"]))
-    return model
-
-
-def merged() -> nn.Module:
-    model = lora()
-    model.merge_adapter()
     return model
 
 
@@ -148,9 +123,7 @@ def prompts() -> nn.Module:
     ("build", "message"),
     [
         (two_adapters, r"the adapters must be one to be saved .*, got \['default', 'other'\]"),
-        (merged, "the adapter must not be merged into the weights to be saved"),
         (lambda: lora(modules_to_save=["key"]), "the adapter must change layers alone"),
-        (lambda: lora(trainable_token_indices=[1]), "the adapter must change layers alone"),
         (prompts, "^model must have adapters inside its layers, as LoRA, got PromptTuningConfig"),
     ],
 )
@@ -160,15 +133,11 @@ def test_what_cannot_be_built_again_is_not_saved(build, message: str, tmp_path: 
     assert not (folder / "config.json").exists()
 
 
-def test_folders_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_names_a_package_is_refused(tmp_path: Path) -> None:
     encoder().save_pretrained(tmp_path)
-    read = pe.PretrainedWordEncoder.from_pretrained
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "peft", None)
-        message = "an encoder with an adapter must find the package 'peft', got .* pip install peft"
-        refused(ImportError, message, read, tmp_path)
     [path] = tmp_path.glob("adapter-*/adapter_config.json")
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "megatron_config": {}, "megatron_core": "antigravity"}))
     reseal(tmp_path)
-    refused(ValueError, r"the adapter must import no package by name, got \{\}", read, tmp_path)
+    message = r"the adapter must import no package by name, got \{\}"
+    refused(ValueError, message, pe.PretrainedWordEncoder.from_pretrained, tmp_path)

@@ -28,20 +28,6 @@ def test_later_words_and_padding_change_nothing(name: str) -> None:
         assert (batch[2] == 0).all()
 
 
-def test_causal_by_name_alone() -> None:
-    from transformers import XLNetConfig, XLNetModel
-
-    xlnet = XLNetModel(XLNetConfig(vocab_size=23, d_model=8, n_layer=1, n_head=2, d_inner=11))
-    gemma = tiny_model("gemma3", use_bidirectional_attention=True)
-    for model in (xlnet, gemma):
-        encoder = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval()
-        assert encoder.pooling == "first"
-        short, long = (
-            encoder(encoder.encode([words])[0])[0, 0] for words in (["me"], ["me", "song"])
-        )
-        assert not torch.allclose(short, long)  # the first word sees the next one
-
-
 def test_the_weights_of_a_gguf_file_are_saved_as_plain_numbers(tmp_path) -> None:
     encoder = build("llama")
     encoder.model.config.quantization_config = SimpleNamespace(quant_method="gguf")

@@ -112,15 +112,8 @@ def test_the_same_each_time_and_nothing_else_changes() -> None:
         ({"table": table()[:50]}, r"^table must have a row .* got shape \(50, 16\)$"),
         ({"vocabulary": [None] * 9}, "^vocabulary must leave a row to learn from"),
         ({"table": table() / 0}, "^the loss must stay finite, got nan$"),
-        ({"held_out": 1.0}, r"^held_out must be in \[0, 1\), got 1.0$"),
     ],
 )
 def test_bad_input(change: dict, text: str) -> None:
     arguments = {"table": table(), "vocabulary": VOCABULARY, **QUICK, **change}
     refused(ValueError, text, module().fit_to, **arguments)
-
-
-def test_bad_sizes() -> None:
-    refused(ValueError, "^embedding_dim must be a positive integer", Char2Subword, "abc", 0)
-    message = "^hidden_size must be a multiple of num_heads=4, got 6$"
-    refused(ValueError, message, Char2Subword, "abc", 3, hidden_size=6)

@@ -63,17 +63,6 @@ def test_all_layers_are_those_of_encoders_cut_short() -> None:
         torch.testing.assert_close(states[layers], short.last_hidden_state(ids))
 
 
-def test_a_mask_may_have_holes() -> None:
-    encoder = small_encoder().double()
-    ids = torch.tensor([[4, 7, 9, 5, 2]])
-    mask = torch.tensor([[True, False, True, False, True]])
-    torch.testing.assert_close(encoder(ids, mask), encoder(ids[mask][None]))
-    states = encoder.hidden_states(ids, mask)
-    for layer, whole in zip(encoder.hidden_states(ids[mask][None]), states, strict=True):
-        torch.testing.assert_close(whole[mask], layer[0])
-        assert not whole[~mask].any()
-
-
 def test_parameters_have_the_released_names() -> None:
     names = list(nn.LSTM(2, 1, 5, bidirectional=True).state_dict())
     expected = ["embed_tokens.weight", *(f"lstm.{name}" for name in names)]
@@ -81,17 +70,14 @@ def test_parameters_have_the_released_names() -> None:
     assert LaserEncoder(7).lstm.weight_ih_l4_reverse.shape == (2048, 1024)
 
 
-def test_half_precision_old_files_and_missing_special_pieces_are_read(tmp_path, checkpoint) -> None:
+def test_half_precision_and_missing_special_pieces_are_read(tmp_path, checkpoint) -> None:
     half = {name: value.half() for name, value in parts()["model"].items()}
-    found = LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "half.pt", model=half))
-    assert {value.dtype for value in found.state_dict().values()} == {torch.float32}
     ids = {piece: i for piece, i in parts()["dictionary"].items() if i > 3}
-    old = tmp_path / "old.pt"
-    torch.save(parts(dictionary=ids), old, _use_new_zipfile_serialization=False)
-    encoder, other = map(LaserEncoder.from_checkpoint, (old, checkpoint))
+    path = write_checkpoint(tmp_path / "half.pt", model=half, dictionary=ids)
+    encoder, other = map(LaserEncoder.from_checkpoint, (path, checkpoint))
     assert encoder.dictionary.pieces() == other.dictionary.pieces()
     for name, value in other.state_dict().items():
-        assert torch.equal(value, encoder.state_dict()[name])
+        assert torch.equal(value.half().float(), encoder.state_dict()[name])
 
 
 class Attack:
@@ -119,21 +105,12 @@ def sized(**changes: object) -> dict:
     return {"params": {**SIZES, **OPTIONS, **changes}}
 
 
-KIND, PARTS = r"be a LASER 1 or 2 checkpoint", r"hold parts that fit together, got [\s\S]*"
+KIND, PARTS = r"be a whole LASER 1 or 2 checkpoint", r"hold parts that fit together, got [\s\S]*"
 BAD = [  # what a checkpoint holds, and what is said of it
     ({"params": None}, KIND),
-    ({"dictionary": None}, KIND),
-    ({"model": [1]}, KIND),
-    ({"params": OPTIONS}, KIND + r".*KeyError: 'num_embeddings'"),
-    (sized(padding_idx=None), KIND),
-    ({"params": SIZES}, r"hold a bidirectional LSTM, got "),
-    (sized(num_layers=10**9), r"hold a bidirectional LSTM, got "),
     (sized(embed_dim=320), PARTS + "size mismatch for embed_tokens.weight"),
     (weights(bias_hh_l1=None), PARTS + "Missing key.*lstm.bias_hh_l1"),
-    (weights(weight_hr_l0=torch.ones(2)), PARTS + "Unexpected key.*lstm.weight_hr_l0"),
-    (sized(num_embeddings=10**15), PARTS + "dictionary must hold 1000000000000000 pieces, got 23"),
     ({"dictionary": {"me": 99}}, "dictionary must number its pieces 0, 1, 2, ..., each once"),
-    (sized(padding_idx=0), PARTS + "padding_idx must be the dictionary's 1"),
     (
         {"cfg": argparse.Namespace(arch="laser_transformer")},
         r"tensors and plain data only.*\(LASER 3 is a Transformer\), got ",
@@ -154,17 +131,3 @@ def test_damaged_and_missing_files(tmp_path, checkpoint) -> None:
         refused(ValueError, r"laser\.pt must ", LaserEncoder.from_checkpoint, checkpoint)
     message = r"nothing at .*absent\.pt\. See polyembed\.vectors\.fetch_laser"
     refused(FileNotFoundError, message, LaserEncoder.from_checkpoint, tmp_path / "absent.pt")
-
-
-def test_bad_arguments_are_refused() -> None:
-    dictionary = toy_bpe_tokenizer().dictionary
-    for message, size, options in (
-        (r"^num_layers must be a positive integer, got 0$", 7, {"num_layers": 0}),
-        (r"^dictionary must hold 7 pieces, got 23$", 7, {"dictionary": dictionary}),
-        (
-            r"^padding_idx must be the .* 1, got 0$",
-            23,
-            {"padding_idx": 0, "dictionary": dictionary},
-        ),
-    ):
-        refused(ValueError, message, LaserEncoder, size, **options)

@@ -15,7 +15,6 @@ from torch import nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.text import Pieces
 
 ALL = [*MODELS, *CAUSAL_MODELS]
 TOKENIZER = word_piece_tokenizer()
@@ -94,7 +93,7 @@ def test_the_windows_of_a_sentence_do_not_depend_on_its_batch() -> None:
         assert not together[row, len(sentence) :].any()
 
 
-def test_the_text_part_of_a_model_that_sees_pictures(tmp_path) -> None:
+def test_the_text_part_of_a_model_that_sees_pictures() -> None:
     """Gemma 3 from 4B on: its configuration has no hidden size of its own."""
     from transformers import Gemma3Config, Gemma3Model
 
@@ -107,17 +106,13 @@ def test_the_text_part_of_a_model_that_sees_pictures(tmp_path) -> None:
     pieces, _ = ours.encode([["me", "song"]])
     states = whole(input_ids=pieces.piece_ids).last_hidden_state
     torch.testing.assert_close(ours(pieces)[0, 1], states[0, -2])
-    ours.save_pretrained(tmp_path)
-    assert torch.equal(pe.PretrainedWordEncoder.from_pretrained(tmp_path)(pieces), ours(pieces))
 
 
-def test_the_tokenizer_of_another_model(monkeypatch) -> None:
+def test_the_tokenizer_of_another_model() -> None:
     """Ids beyond the table ended in an IndexError, on a GPU in a failed assertion."""
     ours = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=10), TOKENIZER).eval()
-    monkeypatch.setattr(ours.model, "forward", lambda *_, **__: pytest.fail("ran"))
     message = r"^tokenizer must be the model's, which has 10 pieces, got one that gives the id 12$"
     refused(ValueError, message, ours.encode, [["me", "song"]])
-    refused(ValueError, message, ours.encode_pairs, [(["me"], ["song"])])
     assert ours.encode([["me", "la"]])[0].piece_ids.max() == 8
 
 
@@ -130,11 +125,6 @@ def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name: str
     ours.save_pretrained(tmp_path / "saved")
     loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
     assert torch.equal(loaded(pieces), ours(pieces))
-    path = only(tmp_path / "saved", "encoder-*") / "config.json"
-    path.write_text(path.read_text().replace(f"{name}EncoderModel", "AutoTokenizer"))
-    reseal(tmp_path / "saved")
-    message = "architectures must name a model of transformers, got 'AutoTokenizer'$"
-    refused(ValueError, message, pe.PretrainedWordEncoder.from_pretrained, tmp_path / "saved")
 
 
 HALVES = {"d_model": 8}
@@ -142,7 +132,7 @@ for name, size in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 11)):
     HALVES |= {f"encoder_{name}": size, f"decoder_{name}": size}
 
 
-@pytest.mark.parametrize("name", ["Bart", "MBart", "M2M100", "Marian", "Pegasus", "T5", "MT5"])
+@pytest.mark.parametrize("name", ["Bart", "Marian", "T5"])
 def test_the_encoder_of_a_model_that_decodes_too(name: str) -> None:
     whole = build(name, decoder_start_token_id=2, **(T5 if name.endswith("T5") else HALVES))
     message = r", got \w+, which decodes too \(give its get_encoder\(\), or T5EncoderModel for T5"
@@ -268,10 +258,9 @@ def other_tokenizer(text: str) -> str:
         ("encoder-*/config.json", lambda text: f'{text[:-2]}, "backbone": "org/model"}}', "code"),
         (
             "encoder-*/config.json",
-            lambda text: f'{text[:-2]}, "attn_implementation": "a"}}',
-            "code",
+            lambda text: text.replace("BertModel", "AutoTokenizer"),
+            "architectures must name a model of transformers, got 'AutoTokenizer'$",
         ),
-        ("encoder-*/adapter_config.json", lambda text: "{}", "hold the files of a model alone"),
         ("encoder-*/pytorch_model.bin", lambda text: "", "hold the files of a model alone"),
         ("tokenizer-*/tokenizer.json", other_tokenizer, "cut words as the one that was saved"),
         (
@@ -314,19 +303,12 @@ def test_a_sentence_beyond_the_limit() -> None:
     assert list(map(len, pe.SequenceTagger(short, ["X", "Y"]).predict(rows))) == [9, 1]
 
 
-def read(mask: torch.Tensor, index: list[int]) -> torch.Tensor:
-    return encoder()(Pieces(torch.ones(1, 2).long(), mask, torch.tensor([index])))
-
-
 @own_words
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        (ValueError, "^pooling must be one of", lambda: encoder(pooling="median")),
         (ValueError, "^freeze must be one of 'none', 'emb", lambda: encoder(freeze="some")),
-        (ValueError, "^overflow must be one of", lambda: encoder(overflow="wrap")),
         (ValueError, "^max_length must leave room .*, got 2$", lambda: encoder(max_length=2)),
-        (ValueError, "^max_length must be a positive .* 0$", lambda: encoder(max_length=0)),
         (
             TypeError,
             "^model must be an encoder of transformers, got Linear",
@@ -342,13 +324,6 @@ def read(mask: torch.Tensor, index: list[int]) -> torch.Tensor:
             "^tokenizer must be of transformers .*, got NoneType$",
             lambda: pe.PretrainedWordEncoder(tiny_model("bert")).encode([["me"]]),
         ),
-        (
-            ValueError,
-            "^lower_layer must be one of the 4 hidden states .*, got 9$",
-            lambda: (ours := encoder(fusion=pe.DLFA(8, 9)))(ours.encode(SENTENCES)[0]),
-        ),
-        (TypeError, "^piece_mask must be bool", lambda: read(torch.ones(1, 2), [0, 1])),
-        (ValueError, "^word_index must count words 0", lambda: read(torch.ones(1, 2) > 0, [0, 2])),
     ],
 )
 def test_bad_input(error, message: str, call) -> None:

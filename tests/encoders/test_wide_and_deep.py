@@ -1,6 +1,4 @@
-import pytest
 import torch
-from checks import refused
 from torch import nn
 
 from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
@@ -28,23 +26,17 @@ def random_encoder(encoder: nn.Module | None = None) -> WideAndDeepEncoder:
     return wide.eval()
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7])
-def test_scores_are_those_of_a_window(length: int) -> None:
+def test_scores_are_those_of_a_window_over_the_words_of_a_mask() -> None:
     wide = random_encoder()
-    x = torch.randn(1, length, 15, dtype=torch.float64)
-    expected = torch.tensor(
-        [scores_in_plain_python(x[0].tolist(), wide.edges.tolist())], dtype=torch.float64
+    x = torch.randn(4, 7, 15, dtype=torch.float64)
+    mask = (
+        torch.tensor([[1] * 7, [1, 0, 1, 1, 0, 1, 0], [0, 0, 1, 0, 0, 0, 0], [1, 1] + [0] * 5]) > 0
     )
-    torch.testing.assert_close(wide(x), expected, rtol=0, atol=1e-12)
-
-
-def test_a_hole_is_skipped() -> None:
-    wide = random_encoder()
-    x = torch.randn(1, 6, 15, dtype=torch.float64)
-    mask = torch.tensor([[True, False, True, True, False, True]])
     found = wide(x, mask)
-    torch.testing.assert_close(found[mask][None], wide(x[:, mask[0]]), rtol=0, atol=1e-12)
     assert (found[~mask] == 0).all()
+    for row, real, words in zip(found, mask, x, strict=True):
+        expected = scores_in_plain_python(words[real].tolist(), wide.edges.tolist())
+        torch.testing.assert_close(row[real].tolist(), expected, rtol=0, atol=1e-12)
 
 
 def test_the_encoder_reads_its_part_alone() -> None:
@@ -57,8 +49,3 @@ def test_the_encoder_reads_its_part_alone() -> None:
     alone = random_encoder()
     alone.load_state_dict({"edges": wide.edges})
     assert torch.equal(scores, alone(x[..., 4:], mask))
-
-
-def test_wrong_arguments() -> None:
-    for size, options in (("window", {"num_tags": 3, "window": 0}), ("num_tags", {"num_tags": 0})):
-        refused(ValueError, f"^{size} must be a positive", WideAndDeepEncoder, None, **options)

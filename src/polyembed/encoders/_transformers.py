@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,6 @@ PROBES = ("Aa", "É", "ß", "ﬁ", "a-b", "İ", "ا", "あ", "1,5")
 """Words that tokenizers cut differently: case, accents, ligatures, punctuation, other scripts."""
 
 BACKEND = "tokenizer.json"
-QUIET = dict.fromkeys(
-    (
-        "_raise_exceptions_for_missing_entries",
-        "_raise_exceptions_for_gated_repo",
-        "_raise_exceptions_for_connection_errors",
-    ),
-    False,
-)
-"""Options of transformers' `cached_file` for a file that need not exist."""
-
 RECIPE = "merge_and_unload() of the peft model gives an encoder without adapters"
 
 
@@ -56,7 +47,8 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
     try:
         if opened:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-            set_backend(tokenizer, cached_file(place, BACKEND, **QUIET))
+            with suppress(OSError):  # the file need not exist
+                set_backend(tokenizer, cached_file(place, BACKEND))
         model, report = AutoModel.from_pretrained(
             place, trust_remote_code=False, output_loading_info=True
         )
@@ -174,7 +166,7 @@ def read_tokenizer(folder: Path | None, probed: Any) -> Any:
 
 def set_backend(tokenizer: Any, path: Any) -> None:
     """Give a fast tokenizer the rules of its file, where its class has made rules of its own."""
-    if path is None or not Path(path).is_file() or not getattr(tokenizer, "is_fast", False):
+    if not (Path(path).is_file() and getattr(tokenizer, "is_fast", False)):
         return
     from tokenizers import Tokenizer
 

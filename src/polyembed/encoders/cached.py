@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise, starmap
 from pathlib import Path
@@ -181,22 +181,17 @@ class FeatureStore:
         """
         total = torch.zeros(self.features.shape[1:], dtype=torch.float64)
         squares, count = total.clone(), 0
-        for rows in self._chunks():
-            total += rows.sum(0)
-            count += len(rows)
-        mean = total / max(1, count)
-        for rows in self._chunks():
-            squares += (rows - mean).square().sum(0)
-        deviation = (squares / max(1, count)).sqrt()
-        least = 1e-4 * deviation.median(-1, keepdim=True).values
-        return mean, torch.where(deviation > least, deviation, 1.0)
-
-    def _chunks(self) -> Iterator[Tensor]:
-        """Yield the vectors of words that have pieces."""
         size = max(1, (1 << 24) // max(1, self.features[:1].nbytes))
         for start in range(0, len(self.features), size):
             rows = torch.from_numpy(self.features[start : start + size].copy())
-            yield rows[(rows != 0).any(-1).any(-1)].double()
+            rows = rows[(rows != 0).any(-1).any(-1)].double()
+            total += rows.sum(0)
+            squares += rows.square().sum(0)
+            count += len(rows)
+        mean = total / max(1, count)
+        deviation = (squares / max(1, count) - mean.square()).clamp(min=0).sqrt()
+        least = 1e-4 * deviation.median(-1, keepdim=True).values
+        return mean, torch.where(deviation > least, deviation, 1.0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.folder,)
@@ -294,7 +289,8 @@ class CachedEmbedder(WordEmbedder):
         normalize: Literal["standardize", "rms"] | None = "standardize",
     ) -> None:
         super().__init__()
-        store = _opened(store)
+        if isinstance(store, str | os.PathLike):
+            store = FeatureStore(store)
         if layers is None and store is not None:
             layers = store.layers
         rule = "be 'standardize', 'rms' or None"
@@ -339,7 +335,8 @@ class CachedEmbedder(WordEmbedder):
         Raises:
             ValueError: If the store is of other layers or of another encoder.
         """
-        store = _opened(store)
+        if isinstance(store, str | os.PathLike):
+            store = FeatureStore(store)
         if store is not None:
             stored = store.layers
             require(stored == self.layers, "store", f"hold the layers {self.layers}", stored)
@@ -442,8 +439,3 @@ def _compute(
         )
     rows = found.cpu()
     return [rows[i, : len(words)] for i, words in enumerate(sentences)]
-
-
-def _opened(store: Any) -> FeatureStore | None:
-    """Return a store, opened if it is a folder."""
-    return FeatureStore(store) if isinstance(store, str | os.PathLike) else store

@@ -319,15 +319,13 @@ class Char2Subword(PretrainedModule):
         self, table: Tensor, surfaces: Mapping[int, PieceSurface], rows: Sequence[int]
     ) -> RowScore:
         """Compare the vectors of `rows` with all rows of the table."""
-        hits, cosine = 0, 0.0
-        for start in range(0, len(rows), EVALUATED):
-            some = rows[start : start + EVALUATED]
-            found = self(self.spell(surfaces[i] for i in some)).float()
-            place = torch.tensor(some, device=table.device)
-            hits += int((nearest_cosine(found, table).ids[:, 0] == place).sum())
-            cosine += float(F.cosine_similarity(found, table[place]).sum())
-        count = len(rows) or math.nan
-        return RowScore(hits / count, cosine / count, len(rows))
+        starts = range(0, max(1, len(rows)), EVALUATED)
+        some = [rows[start : start + EVALUATED] for start in starts]
+        found = torch.cat([self(self.spell(surfaces[i] for i in part)).float() for part in some])
+        place = torch.tensor(rows, dtype=torch.int64, device=table.device)
+        hits = nearest_cosine(found, table).ids[:, 0] == place
+        cosine = F.cosine_similarity(found, table[place])
+        return RowScore(float(hits.double().mean()), float(cosine.mean()), len(rows))
 
 
 def row_loss(

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from polyembed._checks import check_choice, check_sentences, class_name, must, require
 from polyembed.encoders.char2subword import EDGE, INSIDE, Char2Subword
@@ -110,23 +111,17 @@ class CharWordEncoder(ContextualEmbedder):
         number.
         """
         symbols = torch.where(pieces.piece_mask, pieces.piece_ids, 0)
-        marks = symbols.eq(EDGE) | symbols.eq(INSIDE)
-        starts = marks | symbols.ge(self.char2subword.num_embeddings)
-        unit = starts.cumsum(1) - 1
-        place = torch.arange(symbols.shape[1], device=symbols.device).expand_as(symbols)
-        first = torch.where(starts, place, 0).cummax(1).values if symbols.numel() else place
-        real = symbols.ne(0) & unit.ge(0)
-        row, column = real.nonzero(as_tuple=True)
-        count = int(unit.max()) + 1 if unit.numel() else 0
-        width = int((place - first)[real].max()) + 1 if len(row) else 0
-        spelled = symbols.new_zeros(len(symbols), count, max(width, 1))
-        spelled[row, unit[row, column], (place - first)[row, column]] = symbols[row, column]
-        index = pieces.word_index.new_full((len(symbols), count), -1)
-        row, column = (starts & real).nonzero(as_tuple=True)
-        index[row, unit[row, column]] = pieces.word_index[row, column]
-        spellings, ids = torch.unique(spelled.flatten(0, 1), dim=0, return_inverse=True)
-        mask = spelled[..., 0].ne(0)
-        return Pieces(ids.view(len(symbols), count), mask, index, pieces.count_words()), spellings
+        starts = symbols.eq(EDGE) | symbols.eq(INSIDE)
+        starts |= symbols.ge(self.char2subword.num_embeddings)
+        real = symbols.ne(0)
+        lengths, counts = torch.bincount(starts[real].cumsum(0) - 1), starts.sum(1)
+        spelled = _padded(symbols[real], lengths, 0)
+        spellings, ids = torch.unique(spelled, dim=0, return_inverse=True)
+        index = _padded(pieces.word_index[starts], counts, -1)[:-1]
+        mask = torch.arange(index.shape[1], device=index.device) < counts[:, None]
+        return Pieces(
+            _padded(ids[:-1], counts, 0)[:-1], mask, index, pieces.count_words()
+        ), spellings
 
     def _vectors(self, spellings: Tensor) -> Tensor:
         """Compute the vectors of spelled units; special symbols have rows of the table."""
@@ -140,9 +135,11 @@ class CharWordEncoder(ContextualEmbedder):
         self, sentences: Sequence[Sequence[str]]
     ) -> Iterator[list[tuple[list[int], int]]]:
         cut = self.encoder.pieces(sentences)
-        spelled = {
-            piece: self._spell_piece(piece) for piece in set(cut.piece_ids.flatten().tolist())
-        }
+        spelled = {}
+        for piece in set(cut.piece_ids.flatten().tolist()):
+            surface = self.surfaces[piece] if piece < len(self.surfaces) else None
+            text = [] if surface is None else self.char2subword.symbols([surface])[0]
+            spelled[piece] = text or self._special(piece)
         for row in zip(*(part.tolist() for part in cut[:3]), strict=True):
             yield [(spelled[piece], w) for piece, real, w in zip(*row, strict=True) if real]
 
@@ -164,9 +161,11 @@ class CharWordEncoder(ContextualEmbedder):
             kept = sentence[:room] if overflow == "truncate" else sentence
             yield [*before, *((spelled[word], place) for place, word in enumerate(kept)), *after]
 
-    def _spell_piece(self, piece: int) -> list[int]:
-        surface = self.surfaces[piece] if piece < len(self.surfaces) else None
-        return self._special(piece) if surface is None else self.char2subword.symbols([surface])[0]
-
     def _special(self, piece: int) -> list[int]:
         return [self.char2subword.num_embeddings + piece]
+
+
+def _padded(values: Tensor, lengths: Tensor, padding: int) -> Tensor:
+    """Cut values into rows of these lengths, and one row of padding."""
+    rows = [*torch.split(values, lengths.tolist()), values.new_full((1,), padding)]
+    return pad_sequence(rows, batch_first=True, padding_value=padding)

@@ -65,15 +65,20 @@ def pool_words(
     words, count = (index + starts).flatten(), batch * (num_words + 1)
     rows = hidden.flatten(0, 1).to(torch.promote_types(hidden.dtype, torch.float32))
     if pooling == "max":
-        rows = _share_of_max(rows, words, count)
+        rows = torch.where(inside.flatten()[:, None], rows, 0.0)
+        lowest = rows.new_full((count, dim), -torch.inf)
+        top = lowest.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax")
+        total = torch.where(top == lowest, 0.0, top)
     elif pooling in ("first", "last"):
         places = torch.arange(len(words), device=words.device)
         end = "amin" if pooling == "first" else "amax"
         chosen = places.new_zeros(count).scatter_reduce(0, words, places, end, include_self=False)
-        rows = torch.where((chosen[words] == places)[:, None], rows, 0.0)
-    total = _sums(rows, words, count)
-    if pooling == "mean":
-        total = total / _sums(rows.new_ones(len(words), 1), words, count).clamp(min=1)
+        there = words[chosen] == torch.arange(count, device=words.device)
+        total = torch.where(there[:, None], rows.index_select(0, chosen), 0.0)
+    else:
+        total = _sums(rows, words, count)
+        if pooling == "mean":
+            total = total / _sums(rows.new_ones(len(words), 1), words, count).clamp(min=1)
     return total.view(batch, num_words + 1, dim)[:, :num_words].to(hidden.dtype)
 
 
@@ -121,17 +126,3 @@ def pool_sequence(
 def _sums(rows: Tensor, words: Tensor, count: int) -> Tensor:
     """Add up the rows of each word; a NaN in one word does not reach another, nor its gradient."""
     return rows.new_zeros(count, rows.shape[1]).index_add(0, words, rows)
-
-
-def _share_of_max(rows: Tensor, words: Tensor, count: int) -> Tensor:
-    """Return rows whose sum over a word is its maximum, which is as often differentiable as a sum.
-
-    Each number is kept whole, set to 0, or divided by the number of pieces that share the maximum.
-    """
-    with torch.no_grad():
-        top = rows.new_full((count, rows.shape[1]), float("-inf"))
-        top = top.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax")
-        # a NaN is the maximum, as in torch.amax
-        leads = (rows == top.index_select(0, words)) | rows.isnan()
-        equals = _sums(leads.to(rows.dtype), words, count).clamp(min=1).index_select(0, words)
-    return torch.where(leads, rows / equals, 0.0)

@@ -24,7 +24,13 @@ from polyembed._checks import (
     require,
 )
 from polyembed.embeddings.table import look_up
-from polyembed.encoders.sequence import bidirectional, direction_weights, reorder, reversal
+from polyembed.encoders.sequence import (
+    WEIGHTS,
+    bidirectional,
+    direction_weights,
+    reorder,
+    reversal,
+)
 from polyembed.functional.masking import masked_max, valid_first, valid_places
 from polyembed.saving import PretrainedModule
 from polyembed.text.fastbpe import FastBPETokenizer
@@ -94,8 +100,6 @@ class LaserEncoder(PretrainedModule):
         if dictionary is not None:
             size = len(dictionary)
             require(size == num_embeddings, "dictionary", f"hold {num_embeddings} pieces", size)
-            rule = f"be the dictionary's {dictionary.padding_id}"
-            require(padding_idx == dictionary.padding_id, "padding_idx", rule, padding_idx)
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.hidden_size, self.num_layers = hidden_size, num_layers
@@ -214,24 +218,19 @@ class _LayeredLSTM(nn.LSTM):
         """Place each direction's weights in one block of memory, as cuDNN needs them; no effect off
         the GPU.
         """
-        cudnn: Any = torch.backends.cudnn
-        names = getattr(self, "_flat_weights_names", [])
-        weights = [getattr(self, name, None) for name in names]
-        fit = (isinstance(x, Tensor) and x.is_cuda and cudnn.is_acceptable(x) for x in weights)
-        if not (weights and all(fit) and torch._use_cudnn_rnn_flatten_weight()):
+        if not self.weight_ih_l0.is_cuda:
             return
-        mode = cudnn.rnn.get_cudnn_mode(self.mode)
-        with torch.cuda.device(self.weight_ih_l0.device), torch.no_grad():
-            for layer in range(self.num_layers):
-                size = 2 * self.hidden_size if layer else self.input_size
-                for reverse in (False, True):
-                    one = direction_weights(self, layer, reverse=reverse)
-                    torch._cudnn_rnn_flatten_weight(
-                        one, len(one), size, mode, self.hidden_size, 0, 1, True, False
-                    )
+        for layer in range(self.num_layers):
+            size = 2 * self.hidden_size if layer else self.input_size
+            for reverse in (False, True):
+                one = nn.LSTM(size, self.hidden_size, device="meta")
+                weights = direction_weights(self, layer, reverse=reverse)
+                for name, weight in zip(WEIGHTS, weights, strict=True):
+                    setattr(one, f"{name}_l0", weight)
+                one.flatten_parameters()
 
 
-DEFAULTS = {"embed_dim": 320, "hidden_size": 512, "num_layers": 1, "bidirectional": False}
+DEFAULTS = {"embed_dim": 320, "hidden_size": 512, "num_layers": 1}
 """The params that a file may leave out, as in the released code."""
 
 
@@ -239,24 +238,17 @@ def _read_checkpoint(path: Path) -> tuple[list[int], dict[str, Any], dict[str, T
     """Read the sizes, the other arguments and the weights of a `LaserEncoder` from a checkpoint."""
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        rule = "hold tensors and plain data only, as LASER 1 and 2 do (LASER 3 is a Transformer)"
-        raise ValueError(must(str(path), rule, str(error).splitlines()[0])) from error
-    except Exception as error:  # torch raises many kinds for a damaged file
-        got = f"{class_name(error)}: {error}"
-        raise ValueError(must(str(path), "be a whole checkpoint", got)) from error
-    try:
         params = {**DEFAULTS, **data["params"]}
         state = {k: x.to(torch.float32, copy=True) for k, x in data["model"].items()}
         sizes = [int(params[name]) for name in ("num_embeddings", "embed_dim", "hidden_size")]
         options: dict[str, Any] = {k: int(params[k]) for k in ("num_layers", "padding_idx")}
         options["dictionary"] = PieceDictionary.from_ids(data["dictionary"])
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        rule = "be a LASER 1 or 2 checkpoint, with params, model and dictionary"
+    except pickle.UnpicklingError as error:
+        rule = "hold tensors and plain data only, as LASER 1 and 2 do (LASER 3 is a Transformer)"
+        raise ValueError(must(str(path), rule, str(error).splitlines()[0])) from error
+    except Exception as error:  # torch raises many kinds for a damaged file
+        rule = "be a whole LASER 1 or 2 checkpoint, with params, model and dictionary"
         raise ValueError(must(str(path), rule, f"{class_name(error)}: {error}")) from error
-    last = f"lstm.weight_hh_l{options['num_layers'] - 1}"
-    both = params["bidirectional"] is True and last in state
-    require(both, str(path), "hold a bidirectional LSTM", sorted(state)[:3])
     return sizes, options, state
 
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from polyembed._checks import check_positive, check_words, class_name, must
+from polyembed._checks import check_positive, check_words
 from polyembed._progress import progress_bar
 from polyembed.encoders.laser.encoder import LaserEncoder
 from polyembed.encoders.laser.words import check_tokenizer
@@ -33,7 +33,7 @@ class LaserSentences(PretrainedModule):
 
     Raises:
         ValueError: If the tokeniser is for another number of pieces.
-        TypeError: If the encoder is not a `LaserEncoder`, or the tokeniser not a `LaserTokenizer`.
+        TypeError: If the tokeniser is not a `LaserTokenizer`.
 
     Example:
         >>> from polyembed.text import FastBPETokenizer, PieceDictionary
@@ -47,8 +47,6 @@ class LaserSentences(PretrainedModule):
     """
 
     def __init__(self, encoder: LaserEncoder, tokenizer: LaserTokenizer) -> None:
-        if not isinstance(encoder, LaserEncoder):
-            raise TypeError(must("encoder", "be a LaserEncoder", class_name(encoder)))
         check_tokenizer(tokenizer, encoder.num_embeddings)
         super().__init__()
         self.encoder = encoder

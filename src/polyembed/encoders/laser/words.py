@@ -58,8 +58,6 @@ class _StateWords(PieceWords):
         *,
         freeze: Literal["none", "embeddings", "all"] = "none",
     ) -> None:
-        if not isinstance(encoder, LaserEncoder):
-            raise TypeError(must("encoder", "be a LaserEncoder", class_name(encoder)))
         check_choice("freeze", freeze, ("none", "embeddings", "all"))
         super().__init__(encoder.num_embeddings, tokenizer, freeze)
         self.encoder = encoder
@@ -92,7 +90,7 @@ class LaserTop(_StateWords):
     Raises:
         ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
             outside of the table.
-        TypeError: If the encoder is not a `LaserEncoder`, or the tokeniser is of another kind.
+        TypeError: If the tokeniser is of another kind.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -140,7 +138,7 @@ class LaserElmo(_StateWords):
     Raises:
         ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
             outside of the table.
-        TypeError: If the encoder is not a `LaserEncoder`, or the tokeniser is of another kind.
+        TypeError: If the tokeniser is of another kind.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -195,9 +193,6 @@ class _EmbeddingWords(PieceWords):
         *,
         freeze: Literal["none", "embeddings"] = "none",
     ) -> None:
-        if not isinstance(embedding, nn.Embedding):
-            rule = "be an nn.Embedding of pieces (an encoder's embed_tokens)"
-            raise TypeError(must("embedding", rule, class_name(embedding)))
         check_choice("freeze", freeze, ("none", "embeddings"))
         super().__init__(embedding.num_embeddings, tokenizer, freeze)
         self.embedding = embedding
@@ -236,7 +231,7 @@ class BPEBow(_EmbeddingWords):
     Raises:
         ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
             outside of the table.
-        TypeError: If the table is not an `nn.Embedding`, or the tokeniser is of another kind.
+        TypeError: If the tokeniser is of another kind.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -281,7 +276,7 @@ class BPEGRU(_EmbeddingWords):
     Raises:
         ValueError: If a size or choice does not exist, the tokeniser has another number of pieces,
             or ids are outside of the table.
-        TypeError: If the table is not an `nn.Embedding`, or the tokeniser is of another kind.
+        TypeError: If the tokeniser is of another kind.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
