@@ -369,10 +369,11 @@ class SequenceTagger(Tagger):
             last word: the most probable first if they may overlap, else in the order of the text.
 
         Raises:
-            ValueError: If the tags mark no entities.
+            ValueError: If the tags mark no entities, or `min_probability` is outside [0, 1].
             TypeError: If the decoder is neither a `CRFDecoder` nor a `SoftmaxDecoder`.
         """
         require(scheme_of(self.tags) is not None, "tags", "mark entities, as B-PER", self.tags)
+        require(0 <= min_probability <= 1, "min_probability", "be in [0, 1]", min_probability)
         if not isinstance(self.decoder, CRFDecoder | SoftmaxDecoder):
             rule = "be a CRFDecoder or a SoftmaxDecoder"
             raise TypeError(must("decoder", rule, class_name(self.decoder)))
