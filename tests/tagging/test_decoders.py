@@ -64,13 +64,6 @@ def test_softmax_loss_is_a_mean_over_words(features: Tensor) -> None:
     assert found[~MASK].eq(-100).all()
 
 
-def test_softmax_skips_words_tagged_minus_100(features: Tensor) -> None:
-    decoder = pe.SoftmaxDecoder(5, 4).double()
-    everywhere = decoder.loss(features, TAGS)
-    torch.testing.assert_close(everywhere, decoder.loss(features, TAGS, MASK))
-    assert decoder.loss(features, torch.full_like(TAGS, -100)).item() == 0.0
-
-
 @pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
 def test_wrong_arguments(kind, features: Tensor) -> None:
     refused(ValueError, "^num_tags must be a positive integer, got 0$", kind, 5, 0)
