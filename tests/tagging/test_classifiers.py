@@ -234,11 +234,6 @@ def test_scores_that_are_not_numbers_have_no_label() -> None:
             lambda: over_words(pe.PairClassifier).encode([(["me"], ["a"], ["b"])]),
         ),
         (
-            ValueError,
-            r"inputs must have the axes \(batch, 2, .*, got shape \(2, 3, 1\)$",
-            lambda: over_words(pe.PairClassifier).logits(torch.ones(2, 3, 1, dtype=torch.long)),
-        ),
-        (
             TypeError,
             r"texts\[0\] must be a list of words, got the string",
             lambda: over_words().predict(["me gusta"]),

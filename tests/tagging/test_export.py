@@ -115,11 +115,6 @@ def test_reads_words_as_the_lexicon(model, folder) -> None:
             r"sentences\[1\] must be a list of words, got \['me', 3\]$",
             lambda x: x.encode([["me"], ["me", 3]]),
         ),
-        (
-            ValueError,
-            "ids must be what encode gives, not negative, got -1$",
-            lambda x: x.decode(np.array([[2, -1]]), np.ones((1, 2), bool)),
-        ),
     ],
 )
 def test_wrong_inputs(folder, error, message: str, call) -> None:

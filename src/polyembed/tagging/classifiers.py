@@ -8,13 +8,12 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from polyembed._checks import (
     check_choice,
     check_probability,
     require,
-    require_type,
 )
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, SequencePooling, pool_sequence
@@ -310,12 +309,7 @@ class PairClassifier(TextClassifier):
             ``(batch, dim)``.
         """
         if self.reads_pieces:
-            rule = "be PairedPieces, as encode makes them"
-            require_type(isinstance(inputs, PairedPieces), "inputs", rule, inputs)
             return self._pool_pieces(*inputs)
-        shape = tuple(tree_leaves(inputs)[0].shape)
-        pairs = len(shape) == 3 and shape[1] == 2
-        require(pairs, "inputs", "have the axes (batch, 2, word)", f"shape {shape}")
         flat = tree_map_only(Tensor, lambda part: part.flatten(0, 1), inputs)
         pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)

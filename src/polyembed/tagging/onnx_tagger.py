@@ -115,14 +115,9 @@ class OnnxTagger:
         Returns:
             The emissions ``(batch, word, tag)`` float32 and, of a CRF, its transitions, start and
             end scores.
-
-        Raises:
-            ValueError: If an id is negative.
         """
         if not ids.size:
             return [np.zeros((*ids.shape, len(self.tags)), np.float32)]
-        if ids.min() < 0:  # the runtime counts negative ids from the end
-            raise ValueError(f"ids must be what encode gives, not negative, got {ids.min()}")
         outputs: list[Floats] = self._session.run(None, {"ids": ids, "mask": mask})
         return outputs
 
