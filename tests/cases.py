@@ -276,7 +276,7 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
         no_ids("inputs", "ids"),
         one_sentence,
     )
-    tags = (no_ids("tags"),)
+    tags = (no_ids("tags", "(tags|labels)"),)
 
     def emissions(module: nn.Module, batch: Batch) -> Tensor:
         return module.emissions(batch["inputs"], batch["mask"])
@@ -316,7 +316,7 @@ def ensemble(
 def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str) -> list[Case]:
     """The mean loss of an ensemble, its mean probabilities, and its votes."""
     wrong = (no_ids("inputs", "ids"), one_sentence)
-    tags = (no_ids("tags"),)
+    tags = (no_ids("tags", "(tags|labels)"),)
 
     def probabilities(module: nn.Module, batch: Batch) -> Tensor:
         return module.probabilities(batch["inputs"], batch["mask"])
