@@ -27,6 +27,12 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
         raise ValueError(must(name, rule, value))
 
 
+def require_type(condition: bool, name: str, rule: str, value: object) -> None:
+    """Raise a `TypeError` that names the class of `value` unless `condition` is true."""
+    if not condition:
+        raise TypeError(must(name, rule, class_name(value)))
+
+
 def is_count(value: object) -> bool:
     """Return whether a value is an integer; a bool is not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
@@ -52,8 +58,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 def check_tensor(name: str, x: object) -> None:
     """Require a tensor: neither None, a list nor an array."""
-    if not isinstance(x, Tensor):
-        raise TypeError(must(name, "be a tensor", class_name(x)))
+    require_type(isinstance(x, Tensor), name, "be a tensor", x)
 
 
 def check_last_dim(name: str, x: Tensor, dim: int, weight: Tensor | None = None) -> None:

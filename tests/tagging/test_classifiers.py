@@ -213,13 +213,6 @@ def test_scores_that_are_not_numbers_have_no_label() -> None:
         refused(ValueError, message, call, [["me", "y"], ["me"]])
 
 
-def pairs_over(build) -> pe.PairClassifier:
-    return build(kind=pe.PairClassifier)
-
-
-IDS = torch.tensor([[2]])
-
-
 @own_words
 @pytest.mark.parametrize(
     ("error", "message", "call"),
@@ -238,27 +231,12 @@ IDS = torch.tensor([[2]])
         (
             ValueError,
             r"texts\[0\] must be two lists of words, got \(",
-            lambda: pairs_over(over_words).encode([(["me"], ["a"], ["b"])]),
-        ),
-        (
-            ValueError,
-            r"inputs must have the axes \(batch, 2, .*, got shape \(2, 3, 1\)$",
-            lambda: pairs_over(over_words).logits(IDS.expand(2, 3, 1)),
+            lambda: over_words(pe.PairClassifier).encode([(["me"], ["a"], ["b"])]),
         ),
         (
             TypeError,
             r"texts\[0\] must be a list of words, got the string",
             lambda: over_words().predict(["me gusta"]),
-        ),
-        (
-            TypeError,
-            r"texts\[1\]\[0\] must be a list of words, got the string 'me'$",
-            lambda: pairs_over(over_words).predict([PAIRS[0], ["me", "la"]]),
-        ),
-        (
-            TypeError,
-            "inputs must be PairedPieces, .*, got Pieces$",
-            lambda: pairs_over(over_pieces).logits(over_pieces().encode(TEXTS)[0]),
         ),
     ],
 )

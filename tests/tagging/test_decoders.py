@@ -5,7 +5,6 @@ import math
 import oracles
 import pytest
 import torch
-from checks import refused
 from torch import Tensor
 
 import polyembed as pe
@@ -62,21 +61,6 @@ def test_softmax_loss_is_a_mean_over_words(features: Tensor) -> None:
     for row, mask, chain in zip(found, MASK, emissions(decoder, features), strict=True):
         assert row[mask].tolist() == [max(range(4), key=word.__getitem__) for word in chain]
     assert found[~MASK].eq(-100).all()
-
-
-def test_softmax_skips_words_tagged_minus_100(features: Tensor) -> None:
-    decoder = pe.SoftmaxDecoder(5, 4).double()
-    everywhere = decoder.loss(features, TAGS)
-    torch.testing.assert_close(everywhere, decoder.loss(features, TAGS, MASK))
-    assert decoder.loss(features, torch.full_like(TAGS, -100)).item() == 0.0
-
-
-@pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
-def test_wrong_arguments(kind, features: Tensor) -> None:
-    refused(ValueError, "^num_tags must be a positive integer, got 0$", kind, 5, 0)
-    refused(ValueError, "^in_features must be a positive integer, got -1$", kind, -1, 4)
-    rule = r"^(tags|labels) must be in \[0, 4\)"
-    refused(ValueError, rule, kind(5, 4).double().loss, features, TAGS.where(~MASK, -1), MASK)
 
 
 def test_a_softmax_has_no_best_tag_where_scores_are_nan() -> None:

@@ -8,10 +8,10 @@ import torch
 from cases import SIZES, hierarchical, mask, sentences, vector_source
 from checks import refused
 from torch import Tensor, nn
-from toys import SENTENCES, TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon, toy_table
+from toys import SENTENCES, TAGS, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
-from polyembed.functional import agreement, entity_vote, majority_vote, vote_entropy
+from polyembed.functional import entity_vote, majority_vote
 from polyembed.metrics import entities
 
 UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs", "canción", "me", "gusta"]]
@@ -107,13 +107,6 @@ def test_the_loss_is_the_mean_of_the_members() -> None:
     torch.testing.assert_close(loss, sum(losses) / 3)
 
 
-def test_agreement_and_entropy_are_those_of_the_votes() -> None:
-    model, (ids, mask) = ensemble(), batch()
-    votes = model.votes(ids, mask)
-    torch.testing.assert_close(model.agreement(ids, mask), agreement(votes))
-    torch.testing.assert_close(model.vote_entropy(ids, mask), vote_entropy(votes))
-
-
 def test_a_member_may_vote_twice(tmp_path) -> None:
     one, other = member(0), member(1)
     pe.VotingEnsemble([other, one, one]).save_pretrained(tmp_path / "twice")
@@ -144,25 +137,11 @@ def test_members_of_several_lexicons() -> None:
     assert model(**model.collate(toy_corpus(1))).isfinite()
 
 
-def test_members_that_read_pieces() -> None:
-    readers = [pe.SequenceTagger(ToyWordEncoder(5, pieces), TAGS).eval() for pieces in (17, 11)]
-    mixed = pe.VotingEnsemble([over(["me", "song"], 5, 1), *readers])
-    alone = [tagger.predict(EVERYTHING) for tagger in mixed.members]
-    assert mixed.predict(EVERYTHING) == majority_vote(alone)
-
-
 def tagger_with(tags: list[str]) -> pe.SequenceTagger:
     return pe.SequenceTagger(toy_table(3), tags)
 
 
 ONE = tagger_with(TAGS)
-
-
-def test_tag_names_are_checked_by_every_member() -> None:
-    decoder = pe.CRFDecoder(3, TAGS, constraints=pe.Constraints.bio(TAGS))
-    model = pe.VotingEnsemble([ONE, pe.SequenceTagger(toy_table(3), TAGS, decoder=decoder)])
-    rule = r"^tags\[0\] must be a sequence that the decoder's constraints allow, got O I-ES at 1"
-    refused(ValueError, rule, model.encode_labels, [["O", "I-ES"]])
 
 
 @pytest.mark.parametrize(
@@ -182,12 +161,3 @@ def test_tag_names_are_checked_by_every_member() -> None:
 )
 def test_wrong_members(members, vote, message) -> None:
     refused((ValueError, TypeError), f"^{message}", pe.VotingEnsemble, members, vote=vote)
-
-
-@own_words
-def test_wrong_inputs() -> None:
-    ids, mask = batch()
-    mixed = pe.VotingEnsemble([over(["me"], 5, 0), over(["that"], 5, 1)])
-    for wrong in ((ids, ids, ids), ids):
-        rule = "^inputs must be a tuple of the inputs of 2 members"
-        refused(TypeError, rule, mixed.decode, wrong, mask)

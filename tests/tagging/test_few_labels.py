@@ -127,6 +127,8 @@ def test_entities_have_their_probability(kind: type) -> None:
 def test_entities_that_cannot_be_asked_for() -> None:
     words = pe.SequenceTagger(toy_table(4), ["NOUN", "VERB"])
     refused(ValueError, "^tags must mark entities", words.predict_entities, [["me"]])
+    rule = r"^min_probability must be in \[0, 1\], got 1.5$"
+    refused(ValueError, rule, tagger().predict_entities, [["ana"]], min_probability=1.5)
 
 
 # Sets with a guarantee
@@ -194,6 +196,14 @@ def test_calibrations_that_cannot_be() -> None:
     refused(ValueError, rule, ConformalTagger.calibrate, tagger(), rows * 8)
     rule = "^error must be between 0 and 1, got 1$"
     refused(ValueError, rule, lambda: ConformalTagger(tagger(), 0.5, error=1))
+
+
+def test_calibration_on_what_may_be_training_sentences_warns(recwarn) -> None:
+    rows = [TaggedSentence(("ana",), ("B-PER",))] * 60
+    ConformalTagger.calibrate(tagger(), [*rows, TaggedSentence(("new",), ("O",))])
+    assert not recwarn
+    with pytest.warns(UserWarning, match="lexicon: sentences that the tagger was trained on"):
+        ConformalTagger.calibrate(tagger(), rows)
 
 
 # What to annotate next

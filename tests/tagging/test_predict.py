@@ -10,10 +10,9 @@ from cases import SIZES, hierarchical, vector_source
 from checks import refused
 from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
-from toys import TAGS, ToyWordEncoder, toy_corpus, toy_lexicon
+from toys import TAGS, ToyWordEncoder, toy_lexicon
 
 import polyembed as pe
-from polyembed.tagging import to_device
 
 UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs"]]
 
@@ -123,14 +122,3 @@ def test_predicting_while_training_in_another_thread() -> None:
             model.train()
             assert all(part.training for part in model.modules())
     assert job.result() == [frozen.eval().predict(UNSEEN)] * 20
-
-
-def test_a_batch_moves_to_a_device() -> None:
-    """Ids, pieces, tuples of both, and whole batches."""
-    batch = mixed(toy_lexicon()).collate(toy_corpus(1))
-    there = to_device(batch, "meta")
-    ids, pieces = there["inputs"]
-    assert isinstance(pieces, pe.Pieces)
-    assert pieces.num_words == batch["inputs"][1].num_words
-    assert all(x.is_meta for x in (ids, *pieces[:3], there["tags"], there["mask"]))
-    assert to_device(batch, "cpu")["tags"] is batch["tags"]

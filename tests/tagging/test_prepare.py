@@ -1,7 +1,6 @@
 """`prepare`: a tagger prepares words itself, so that training and prediction do it alike."""
 
 import copy
-import json
 import pickle
 from pathlib import Path
 
@@ -9,13 +8,12 @@ import pytest
 import torch
 from checks import refused
 from torch import nn
-from toys import SENTENCES, TAGS, ToyVectors, toy_corpus, toy_lexicon
+from toys import SENTENCES, TAGS, ToyVectors, toy_lexicon
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
 from polyembed.tagging import export_onnx
 from polyembed.text import DictionaryTransliterator
-from polyembed.training import FitOptions, fit
 
 UPPER = [[word.upper() for word in words] for words in SENTENCES]
 LOWER = pe.Normalizer(lowercase=True)
@@ -55,15 +53,6 @@ def test_unseen_words_are_covered_as_prepared() -> None:
     assert made.words_of([["SONGS", "@me"]]) == {"songs", "<USR>"}
 
 
-def test_fit_prepares_training_and_development_sentences() -> None:
-    corpus = [TaggedSentence(tuple(word.upper() for word in s.words), s.tags) for s in toy_corpus()]
-    options = FitOptions(num_train_epochs=2, metric="accuracy")
-    one, other = tagger(LOWER), tagger()
-    first = fit(one, corpus, corpus, options)
-    second = fit(other, toy_corpus(), toy_corpus(), options)
-    assert [epoch[:3] for epoch in first.history] == [epoch[:3] for epoch in second.history]
-
-
 def test_ensembles_vote_on_prepared_words() -> None:
     alike = pe.VotingEnsemble([tagger(LOWER), tagger(pe.Normalizer(lowercase=True))])
     assert isinstance(alike.encode(UPPER)[0], torch.Tensor)
@@ -93,17 +82,6 @@ def test_what_the_library_prepares_with_is_saved(prepare: object, tmp_path: Path
         assert twin.prepared(texts) == wanted
     pe.VotingEnsemble([made, again]).save_pretrained(tmp_path / "two")
     assert pe.VotingEnsemble.from_pretrained(tmp_path / "two").members[1].prepared(texts) == wanted
-
-
-def test_no_prepare_leaves_no_trace(tmp_path: Path) -> None:
-    """A folder of before has no such argument, and opens."""
-    made = tagger()
-    made.save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    config = json.loads(path.read_text("utf-8"))
-    assert config["config"].pop("prepare", 0) is None
-    path.write_text(json.dumps(config), "utf-8")
-    assert pe.SequenceTagger.from_pretrained(tmp_path).predict(SENTENCES) == made.predict(SENTENCES)
 
 
 def test_what_cannot_be_prepared_is_refused(tmp_path: Path) -> None:

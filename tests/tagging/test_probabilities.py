@@ -25,15 +25,6 @@ def test_probabilities_are_those_of_a_lexicon_with_the_words() -> None:
     torch.testing.assert_close(model.predict_probabilities([[]])[0], torch.zeros(0, len(TAGS)))
 
 
-def test_those_of_a_classifier_give_its_labels() -> None:
-    classifier = pe.SequenceClassifier(
-        vector_source(toy_lexicon()), ["bad", "good"], pooling="mean"
-    )
-    found = classifier.predict_probabilities(UNSEEN)
-    assert [float(row.sum()) for row in found] == pytest.approx([1.0] * 4)
-    assert [("bad", "good")[int(rows.argmax())] for rows in found] == classifier.predict(UNSEEN)
-
-
 def test_n_best_are_the_most_likely_of_all_sequences() -> None:
     model = tagger()()
     known = model.with_words(["songs", "cuando", "मुझे"]).eval()

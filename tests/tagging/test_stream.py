@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-import tqdm
 from cases import characters
 from checks import refused
 from toys import SENTENCES, TAGS, toy_lexicon
@@ -61,12 +60,3 @@ def test_a_text_is_named_by_its_number_in_the_stream() -> None:
     refused(TypeError, rule, tagger.predict_stream, "me")
     rule = "^batch_size must be a positive integer, got 0$"
     refused(ValueError, rule, tagger.predict_stream, [], batch_size=0)
-
-
-@pytest.mark.usefixtures("small_buckets")
-def test_a_bar_counts_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = []
-    monkeypatch.setattr(tqdm.tqdm, "update", lambda bar, count: counts.append((bar.total, count)))
-    for texts in (MANY, iter(MANY)):
-        list(build().predict_stream(texts, progress=True, batch_size=4))
-    assert counts == [(len(MANY), 8), (len(MANY), len(MANY) - 8), (None, 8), (None, len(MANY) - 8)]

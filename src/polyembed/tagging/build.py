@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from polyembed._checks import check_words, class_name, must, require
+from polyembed._checks import check_words, require, require_type
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings import (
     CharCNN,
@@ -87,8 +87,8 @@ def build_tagger(
         [4]
     """
     sentences = list(train)
-    if not (contextual is None or isinstance(contextual, WordEmbedder)):
-        raise TypeError(must("contextual", "be a contextual embedder", class_name(contextual)))
+    fits = contextual is None or isinstance(contextual, WordEmbedder)
+    require_type(fits, "contextual", "be a contextual embedder", contextual)
     texts = prepared_by(prepare, [sentence.words for sentence in sentences])
     lexicon = Lexicon.from_sentences(texts)
     if tags is None:

@@ -8,15 +8,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from polyembed._checks import (
     check_choice,
-    check_positive,
     check_probability,
-    check_sentences,
-    class_name,
-    must,
     require,
 )
 from polyembed.embeddings.embedder import WordEmbedder
@@ -68,7 +64,6 @@ class TextClassifier(TextModel):
     ) -> None:
         labels = check_names("labels", labels)
         check_choice("pooling", pooling, SEQUENCE_POOLINGS)
-        check_positive(hidden_size=1 if hidden_size is None else hidden_size)
         check_probability(dropout=dropout)
         check_criterion(criterion, len(labels))
         size = feature_size(embedder, encoder)
@@ -257,13 +252,6 @@ class SequenceClassifier(TextClassifier):
         """
         return self.embedder.encode(self._check_texts(texts))
 
-    def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
-        return check_sentences(texts, name="texts", start=start)
-
-    def text_of(self, item: Any) -> Any:
-        """Return a text's words."""
-        return item.words
-
 
 class PairClassifier(TextClassifier):
     """A label for each pair of texts, as entailment (XNLI) or paraphrase (PAWS-X).
@@ -321,13 +309,7 @@ class PairClassifier(TextClassifier):
             ``(batch, dim)``.
         """
         if self.reads_pieces:
-            if not isinstance(inputs, PairedPieces):
-                rule = "be PairedPieces, as encode makes them"
-                raise TypeError(must("inputs", rule, class_name(inputs)))
             return self._pool_pieces(*inputs)
-        shape = tuple(tree_leaves(inputs)[0].shape)
-        pairs = len(shape) == 3 and shape[1] == 2
-        require(pairs, "inputs", "have the axes (batch, 2, word)", f"shape {shape}")
         flat = tree_map_only(Tensor, lambda part: part.flatten(0, 1), inputs)
         pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)

@@ -1,6 +1,7 @@
 """Sets of tags with a guarantee: split conformal prediction over sentences."""
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Literal, Self
@@ -16,6 +17,7 @@ from polyembed.tagging.tagger import Tagged, Tagger
 
 Unit = Literal["word", "sentence", "entity"]
 Score = Literal["adaptive", "probability"]
+FEW_UNSEEN = 50  # a corpus of so many sentences holds words that training did not have
 
 
 class ConformalTagger(PretrainedModule):
@@ -89,6 +91,8 @@ class ConformalTagger(PretrainedModule):
     ) -> Self:
         """Choose the threshold on tagged sentences that the tagger was not trained on.
 
+        A warning says so if the tagger's lexicon has every word of 50 sentences or more.
+
         Args:
             tagger: The trained tagger.
             sentences: Tagged sentences; those without a known tag, or for entities without an
@@ -104,11 +108,20 @@ class ConformalTagger(PretrainedModule):
             ValueError: If there are too few sentences for this error: ``1 / error - 1`` are needed.
         """
         found = cls(tagger, 1.0, error=error, unit=unit, score=score)
-        losses = found._losses(list(sentences))
+        items = list(sentences)
+        losses = found._losses(items)
         needed = math.ceil(1 / error - 1 - 1e-9)
         rule = f"hold at least {needed} sentences that count for this error"
         budget = error * (len(losses) + 1) - 1
         require(budget > -1e-9, "sentences", rule, len(losses))
+        words = {word for item in items for word in item.words}
+        lexicon = tagger.lexicon
+        if lexicon is not None and len(items) >= FEW_UNSEEN and all(x in lexicon for x in words):
+            warnings.warn(
+                "every word of the calibration sentences is in the tagger's lexicon: sentences "
+                "that the tagger was trained on give no guarantee",
+                stacklevel=2,
+            )
         weighed = sorted((pair for pairs in losses for pair in pairs), reverse=True)
         found.threshold, spent = -1.0, 0.0
         for value, group in groupby(weighed, key=lambda pair: pair[0]):
@@ -176,7 +189,7 @@ class ConformalTagger(PretrainedModule):
         texts = list(texts)
         if self.unit == "entity":
             spans: list[list[Any]] = self.tagger.predict_entities(
-                texts, min_probability=1 - self.threshold, overlapping=True
+                texts, min_probability=min(1.0, 1 - self.threshold), overlapping=True
             )
             return spans
         tags, found = self.tagger.tags, []

@@ -23,6 +23,7 @@ from polyembed._checks import (
     check_probability,
     must,
     require,
+    require_type,
 )
 from polyembed.crf import CRF, Constraints
 from polyembed.data.lines import MISSING_TAG
@@ -76,12 +77,12 @@ class Decoder(PretrainedModule):
 
         Args:
             labels: A list of tag names per sentence. A missing tag, which is None or a
-                `MISSING_TAG` that the tag set lacks, becomes -100. A set of names
+                `MISSING_TAG` that the tag set lacks, becomes -100. A set of several names
                 (``{"B-PER", "B-ORG"}``) says that one of them is right.
 
         Returns:
-            The ids, ``(batch, word)`` int64; if there is a set, the tags that each word may have,
-            ``(batch, word, tag)`` bool.
+            The ids, ``(batch, word)`` int64; if there is such a set, the tags that each word may
+            have, ``(batch, word, tag)`` bool.
 
         Raises:
             ValueError: If a name is outside the tag set, a set is empty, or the constraints forbid
@@ -90,7 +91,7 @@ class Decoder(PretrainedModule):
         names = tuple(map(str, range(self.tags))) if isinstance(self.tags, int) else self.tags
         ids: dict[Any, int] = {None: IGNORE_INDEX, MISSING_TAG: IGNORE_INDEX}
         ids |= {name: i for i, name in enumerate(names)}
-        rows: list[list[Any]] = []
+        rows: list[list[set[int]]] = []
         for number, row in enumerate(labels):
             rows.append([])
             for place, name in enumerate(row):
@@ -98,8 +99,7 @@ class Decoder(PretrainedModule):
                 require(len(options) > 0, where, "be a set of names", "an empty one")
                 for one in options:
                     require(one in ids, where, f"be one of {', '.join(names)}", repr(one))
-                found = {ids[one] for one in options}
-                rows[-1].append(found if options is name else found.pop())
+                rows[-1].append({ids[one] for one in options})
             allowed = self.constraints
             broken = None if allowed is None else allowed.first_violation(rows[-1])
             if broken is not None:
@@ -107,15 +107,13 @@ class Decoder(PretrainedModule):
                 near = " ".join(map(str, row[max(0, broken - 1) : broken + 1]))
                 raise ValueError(must(f"tags[{number}]", rule, f"{near} at {broken}"))
         width = max(map(len, rows), default=0)
-        padded = [[*row, *[IGNORE_INDEX] * (width - len(row))] for row in rows]
-        if not any(isinstance(given, set) for row in rows for given in row):
-            return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width)
-
-        def allowed_by(given: Any) -> list[bool]:
-            known = options_of(given)
-            return [IGNORE_INDEX in known or i in known for i in range(self.num_tags)]
-
-        return torch.tensor([[allowed_by(given) for given in row] for row in padded])
+        padded = [row + [{IGNORE_INDEX}] * (width - len(row)) for row in rows]
+        if all(len(given) == 1 for row in padded for given in row):
+            found = [[min(given) for given in row] for row in padded]
+            return torch.tensor(found, dtype=torch.int64).reshape(len(rows), width)
+        tags = [{i, IGNORE_INDEX} for i in range(self.num_tags)]
+        sets = [[[bool(given & tag) for tag in tags] for given in row] for row in padded]
+        return torch.tensor(sets)
 
     def labels_of(self, decoded: Int[Tensor, " word"]) -> list[str]:
         """Return the names of one sentence's tags.
@@ -312,3 +310,9 @@ class SoftmaxDecoder(Decoder):
         emissions = self.emissions(features, mask)
         wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32)).softmax(-1)
         return select_valid(wide, mask)
+
+
+def check_decoder(name: str, decoder: object) -> None:
+    """Require a decoder whose emissions are scores of independent words or of a chain."""
+    fits = isinstance(decoder, CRFDecoder | SoftmaxDecoder)
+    require_type(fits, name, "be a CRFDecoder or a SoftmaxDecoder", decoder)

@@ -7,13 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from polyembed._checks import (
-    check_choice,
-    check_words,
-    class_name,
-    must,
-    require,
-)
+from polyembed._checks import check_choice, check_words, require, require_type
 from polyembed._views import shallow_copy
 from polyembed.functional import voting
 from polyembed.functional.losses import IGNORE_INDEX
@@ -75,14 +69,10 @@ class VotingEnsemble(Tagger):
         check_choice("vote", vote, ("hard", "soft", "entity"))
         require(len(members) > 0, "members", "hold at least one tagger", "none")
         for i, member in enumerate(members):
-            if not isinstance(member, SequenceTagger):
-                raise TypeError(must(f"members[{i}]", "be a SequenceTagger", class_name(member)))
-            require(
-                member.tags == members[0].tags,
-                f"members[{i}]",
-                f"have members[0]'s tags {', '.join(members[0].tags)}",
-                member.tags,
-            )
+            is_tagger = isinstance(member, SequenceTagger)
+            require_type(is_tagger, f"members[{i}]", "be a SequenceTagger", member)
+            rule = f"have members[0]'s tags {', '.join(members[0].tags)}"
+            require(member.tags == members[0].tags, f"members[{i}]", rule, member.tags)
         if vote == "entity":
             tags = members[0].tags
             named = {"O", *(voting.entity_vote([[[tag]]], scheme=scheme)[0][0] for tag in tags)}
@@ -176,9 +166,8 @@ class VotingEnsemble(Tagger):
 
     def words_of(self, texts: Sequence[Sequence[str]], start: int = 0) -> set[str]:
         """Return the words that any member looks up; errors count texts from `start`."""
-        first, *others = self._members
-        different = [member for member in others if member.prepare != first.prepare]
-        return set().union(*(member.words_of(texts, start) for member in (first, *different)))
+        readers = self._members[:1] if self._shares_inputs else self._members
+        return set().union(*(member.words_of(texts, start) for member in readers))
 
     def with_words(self, words: Iterable[str]) -> Self:
         """Return an ensemble in which the lexicon of every member has each of `words`.
@@ -190,9 +179,8 @@ class VotingEnsemble(Tagger):
             The new ensemble; it shares every parameter with this one.
         """
         words = check_words(words)
-        members = nn.ModuleList(member.with_words(words) for member in self._members)
-        members.training = self.training
-        return shallow_copy(self, members=members)
+        members = [member.with_words(words) for member in self._members]
+        return shallow_copy(self, members=nn.ModuleList(members))
 
     def encode_labels(self, labels: Sequence[Sequence[Any]]) -> Shaped[Tensor, "batch word *tag"]:
         """Turn tag names into ids, padded with -100 (`Decoder.encode_labels`).
@@ -224,8 +212,8 @@ class VotingEnsemble(Tagger):
         if self._shares_inputs:
             return [(member, inputs) for member in self._members]
         rule = f"be a tuple of the inputs of {len(self.members)} members, as encode makes it"
-        if not isinstance(inputs, tuple) or len(inputs) != len(self.members):
-            raise TypeError(must("inputs", rule, class_name(inputs)))
+        fits = isinstance(inputs, tuple) and len(inputs) == len(self.members)
+        require_type(fits, "inputs", rule, inputs)
         return list(zip(self._members, inputs, strict=True))
 
     def _entity_vote(self, votes: Tensor) -> Tensor:

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_words, class_name, import_optional, must
+from polyembed._checks import check_words, import_optional, require_type
 from polyembed.embeddings.embedder import require_lexicon
 from polyembed.embeddings.precomputed import bake
-from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
+from polyembed.tagging.decoders import CRFDecoder, Decoder, check_decoder
 from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MODEL_NAME, OUTPUTS, SETTINGS_NAME
 from polyembed.tagging.tagger import SequenceTagger
 
@@ -82,9 +82,8 @@ def export_onnx(
         TypeError: tagger must be a SequenceTagger (of an ensemble, export each member), got Linear
     """
     _check_tagger(tagger)
-    if tagger.prepare is not None:
-        rule = "be None, since OnnxTagger looks words up as they are"
-        raise TypeError(must("tagger.prepare", rule, class_name(tagger.prepare)))
+    rule = "be None, since OnnxTagger looks words up as they are"
+    require_type(tagger.prepare is None, "tagger.prepare", rule, tagger.prepare)
     for package in ("onnx", "onnxscript"):
         import_optional(package, pip='"polyembed[onnx]"', feature="export_onnx")
     tagger = tagger.with_words(check_words(words))
@@ -112,8 +111,6 @@ def export_onnx(
         node.metadata_props.clear()  # traces of the program that exported, with its folders
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (MODEL_NAME, f"{MODEL_NAME}.data", SETTINGS_NAME):
-        (folder / name).unlink(missing_ok=True)  # it may be a link
     program.save(folder / MODEL_NAME, external_data=True)  # a runtime maps the large table
     content = json.dumps(settings, ensure_ascii=False).encode("utf-8", "surrogatepass")
     (folder / SETTINGS_NAME).write_bytes(content)
@@ -144,16 +141,12 @@ class _Graph(nn.Module):
 
 def _check_tagger(tagger: SequenceTagger) -> None:
     """Require a tagger whose graph has free sizes."""
-    if not isinstance(tagger, SequenceTagger):
-        rule = "be a SequenceTagger (of an ensemble, export each member)"
-        raise TypeError(must("tagger", rule, class_name(tagger)))
-    if tagger.lexicon is None:
-        rule = "be a type embedder, of which a table can be baked"
-        raise TypeError(must("tagger.embedder", rule, class_name(tagger.embedder)))
-    if not isinstance(tagger.decoder, CRFDecoder | SoftmaxDecoder):
-        rule = "be a CRFDecoder or a SoftmaxDecoder"
-        raise TypeError(must("tagger.decoder", rule, class_name(tagger.decoder)))
+    rule = "be a SequenceTagger (of an ensemble, export each member)"
+    require_type(isinstance(tagger, SequenceTagger), "tagger", rule, tagger)
+    rule = "be a type embedder, of which a table can be baked"
+    require_type(tagger.lexicon is not None, "tagger.embedder", rule, tagger.embedder)
+    check_decoder("tagger.decoder", tagger.decoder)
     parts = () if tagger.encoder is None else tagger.encoder.modules()
-    if any(isinstance(part, nn.RNNBase) for part in parts):
-        rule = "be without recurrence, which torch.export unrolls to one length"
-        raise TypeError(must("tagger.encoder", rule, class_name(tagger.encoder)))
+    recurrent = any(isinstance(part, nn.RNNBase) for part in parts)
+    rule = "be without recurrence, which torch.export unrolls to one length"
+    require_type(not recurrent, "tagger.encoder", rule, tagger.encoder)

@@ -10,19 +10,20 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from polyembed._checks import (
-    check_sentences,
-    check_words,
-    class_name,
-    must,
-    require,
-)
+from polyembed._checks import check_sentences, check_words, require, require_type
 from polyembed.crf import span_log_probs
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import scheme_of, split_label
-from polyembed.tagging.decoders import CRFDecoder, Emissions, Features, Mask, SoftmaxDecoder
+from polyembed.tagging.decoders import (
+    CRFDecoder,
+    Emissions,
+    Features,
+    Mask,
+    SoftmaxDecoder,
+    check_decoder,
+)
 from polyembed.tagging.text_model import (
     TextModel,
     check_names,
@@ -109,10 +110,6 @@ class Tagger(TextModel):
             seen = torch.zeros(mask.shape).scatter_add(1, places, owned.float()) > 0
             tags[mask & ~seen] = True if tags.dtype == torch.bool else IGNORE_INDEX
         return {"inputs": inputs, "tags": tags, "mask": mask}
-
-    def text_of(self, item: Tagged) -> Sequence[str]:
-        """Return a sentence's words."""
-        return item.words
 
     def labels_of(self, item: Tagged) -> list[Any]:
         """Return a sentence's tags, with None for those that are missing."""
@@ -334,8 +331,8 @@ class SequenceTagger(Tagger):
         Raises:
             TypeError: If the decoder is not a `CRFDecoder`.
         """
-        if not isinstance(self.decoder, CRFDecoder):
-            raise TypeError(must("decoder", "be a CRFDecoder", class_name(self.decoder)))
+        is_crf = isinstance(self.decoder, CRFDecoder)
+        require_type(is_crf, "decoder", "be a CRFDecoder", self.decoder)
         predict = partial(type(self)._n_best_of_batch, k=k)
         return list(self._stream(texts, batch_size, progress, predict))
 
@@ -369,13 +366,12 @@ class SequenceTagger(Tagger):
             last word: the most probable first if they may overlap, else in the order of the text.
 
         Raises:
-            ValueError: If the tags mark no entities.
+            ValueError: If the tags mark no entities, or `min_probability` is outside [0, 1].
             TypeError: If the decoder is neither a `CRFDecoder` nor a `SoftmaxDecoder`.
         """
         require(scheme_of(self.tags) is not None, "tags", "mark entities, as B-PER", self.tags)
-        if not isinstance(self.decoder, CRFDecoder | SoftmaxDecoder):
-            rule = "be a CRFDecoder or a SoftmaxDecoder"
-            raise TypeError(must("decoder", rule, class_name(self.decoder)))
+        require(0 <= min_probability <= 1, "min_probability", "be in [0, 1]", min_probability)
+        check_decoder("decoder", self.decoder)
         predict = partial(
             type(self)._entities_of_batch,
             least=min_probability,
@@ -409,14 +405,12 @@ class SequenceTagger(Tagger):
                 PredictedEntity(i, i + length + 1, types[kind], float(shares[i, length, kind]))
                 for i, length, kind in likely
             ]
-            entities.sort(key=lambda one: -one.probability)
-            if not overlapping:
-                apart: list[PredictedEntity] = []
-                for one in entities:
-                    if all(one.end <= other.start or other.end <= one.start for other in apart):
-                        apart.append(one)
-                entities = sorted(apart)
-            found.append(entities)
+            kept: list[PredictedEntity] = []
+            for one in sorted(entities, key=lambda one: -one.probability):
+                apart = (one.end <= other.start or other.end <= one.start for other in kept)
+                if overlapping or all(apart):
+                    kept.append(one)
+            found.append(kept if overlapping else sorted(kept))
         return found
 
     def _n_best_of_batch(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from polyembed._checks import check_positive, check_words, class_name, must, require
+from polyembed._checks import check_positive, check_sentences, check_words, require, require_type
 from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view, shallow_copy
 from polyembed.embeddings.embedder import require_embedder
@@ -18,6 +18,9 @@ from polyembed.text.lexicon import Lexicon
 
 BATCHES_TOGETHER = 32
 """The number of batches that are read before they are sorted by length, to save padding."""
+
+CACHED_WORDS = 50_000
+"""The number of words whose vectors are kept for later texts of a prediction."""
 
 Predict = Callable[[Any, Mapping[int, Any]], list[Any]]
 
@@ -51,9 +54,9 @@ class TextModel(PretrainedModule):
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
         """Build a training batch of labelled texts: the arguments of `forward`."""
 
-    @abstractmethod
     def text_of(self, item: Any) -> Any:
         """Return the text of a labelled text, as `predict` takes it."""
+        return item.words
 
     @abstractmethod
     def labels_of(self, item: Any) -> list[Any]:
@@ -142,17 +145,20 @@ class TextModel(PretrainedModule):
     ) -> Iterator[Any]:
         """Check the arguments, then yield what `predict` makes of a model and numbered texts."""
         check_positive(batch_size=batch_size)
-        if isinstance(texts, str):
-            raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))
+        require_type(not isinstance(texts, str), "texts", "be an iterable of texts", texts)
 
         def generate() -> Iterator[Any]:
             start, model = 0, evaluation_view(self)
+            knowing, cached = model, set[str]()
             remaining = iter(texts)
             total = len(texts) if isinstance(texts, Sized) else None
             with progress_bar(progress=progress, total=total, unit=" texts") as bar:
                 while bucket := list(islice(remaining, BATCHES_TOGETHER * batch_size)):
                     bucket = self._check_texts(bucket, start)
-                    knowing = model.with_words(sorted(self.words_of(bucket, start)))
+                    if len(cached) > CACHED_WORDS:
+                        knowing, cached = model, set()
+                    words = self.words_of(bucket, start) - cached
+                    knowing, cached = knowing.with_words(sorted(words)), cached | words
                     yield from _predicted_bucket(knowing, bucket, start, batch_size, predict)
                     start += len(bucket)
                     bar.update(len(bucket))
@@ -167,9 +173,9 @@ class TextModel(PretrainedModule):
     def _probabilities_of_batch(self, texts: Mapping[int, Any]) -> list[Tensor]:
         """Compute the label probabilities of the texts of one batch."""
 
-    @abstractmethod
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
         """Return texts of the form that `predict` takes; errors count from `start`."""
+        return check_sentences(texts, name="texts", start=start)
 
 
 @torch.no_grad()
