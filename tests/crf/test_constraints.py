@@ -60,13 +60,10 @@ def test_a_sentence_without_a_path_is_named() -> None:
 
 
 def test_saved_with_the_decoder(tmp_path) -> None:
-    constraints = pe.Constraints.bioes(BIOES)
-    decoder = pe.CRFDecoder(7, len(BIOES), constraints=constraints).eval()
-    assert list(decoder.crf.state_dict()) == list(pe.CRF(3).state_dict()), "torchcrf's names alone"
+    decoder = pe.CRFDecoder(7, len(BIOES), constraints=pe.Constraints.bioes(BIOES)).eval()
     decoder.save_pretrained(tmp_path)
-    loaded = pe.CRFDecoder.from_pretrained(tmp_path)
-    assert loaded.constraints == constraints != pe.Constraints.bio(BIO)
     features = 100 * torch.randn(5, 6, 7)
+    loaded = pe.CRFDecoder.from_pretrained(tmp_path)
     assert torch.equal(loaded.decode(features), decoder.decode(features))
 
 
