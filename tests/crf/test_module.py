@@ -19,25 +19,6 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.randn(3, 4, 5), torch.randint(5, (3, 4))
 
 
-def test_reductions(batch) -> None:
-    crf, (emissions, tags) = pe.CRF(5), batch
-    each = crf(emissions, tags, MASK, reduction="none")
-    torch.testing.assert_close(each, crf.log_prob(emissions, tags, MASK))
-    assert each[2].item() == 0.0
-    for reduction, expected in {"mean": each.mean(), "token_mean": each.sum() / 6}.items():
-        found = crf(emissions, tags, MASK.to(torch.uint8), reduction=reduction)
-        torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(crf(emissions, tags, MASK), each.sum())
-
-
-@pytest.mark.parametrize("reduction", ["sum", "mean", "token_mean"])
-@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
-def test_nothing_at_all_is_zero(reduction: str, shape: tuple[int, int]) -> None:
-    crf, tags = pe.CRF(5), torch.zeros(shape, dtype=torch.int64)
-    for mask in (None, torch.ones(shape, dtype=torch.bool)):
-        assert crf(torch.zeros(*shape, 5), tags, mask, reduction=reduction).item() == 0.0
-
-
 def test_decode_is_ragged_and_its_tensor_is_not(batch) -> None:
     crf, (emissions, _) = pe.CRF(5), batch
     paths, tensor = crf.decode(emissions, MASK), crf.decode_tensor(emissions, MASK, ignore_index=-1)
@@ -108,6 +89,7 @@ def test_sums_are_in_float32_under_autocast(batch) -> None:
             lambda: pe.CRF(5).partial_log_prob(EMISSIONS, EMISSIONS[..., 1:].bool()),
             r"^tags must have shape \(3, 4, 5\), got \(3, 4, 4\)$",
         ),
+        (lambda: pe.CRF(5).n_best(EMISSIONS, 0), "^k must be a positive integer, got 0$"),
         (lambda: pe.CRF(0), "^num_tags must be a positive integer, got 0$"),
     ],
 )

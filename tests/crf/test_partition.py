@@ -83,19 +83,6 @@ def test_the_ways_of_a_bilevel_trainer_agree(way, arguments) -> None:
     torch.testing.assert_close(grad(inner)(emissions), expected)
 
 
-def test_vmap_over_any_argument(way, arguments) -> None:
-    emissions, transitions = arguments
-    many = torch.randn(2, *emissions.shape).double(), torch.randn(2, 3, 3).double()
-    expected = torch.stack([theirs(emissions, a) for a in many[1]])
-    torch.testing.assert_close(torch.vmap(ours, (None, 0))(emissions, many[1]), expected)
-    expected = torch.stack([theirs(e, transitions) for e in many[0]])
-    torch.testing.assert_close(torch.vmap(ours, (0, None))(many[0], transitions), expected)
-    nested = torch.vmap(grad(lambda a, e: ours(e, a).sum()))(many[1], many[0])
-    pairs = zip(*many, strict=True)
-    expected = [grad(lambda a: theirs(e, a).sum())(a) for e, a in pairs]  # noqa: B023
-    torch.testing.assert_close(nested, torch.stack(expected))
-
-
 def test_probabilities_know_their_limits() -> None:
     """Scores that float64 cannot hold as probabilities go through logs, and come out right."""
     emissions, mask = torch.zeros(1, 3, 2, dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool)

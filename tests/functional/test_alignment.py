@@ -48,11 +48,6 @@ def full_csls(x: Tensor, y: Tensor, k: int) -> Tensor:
     return scores.reshape(len(x), len(y))
 
 
-def full_cosine(x: Tensor, y: Tensor) -> Tensor:
-    rows = [[oracles.cosine(a, b) for b in y.tolist()] for a in x.tolist()]
-    return torch.tensor(rows, dtype=torch.float64).reshape(len(x), len(y))
-
-
 def check_nearest(found: neighbors.Nearest, full: Tensor, k: int) -> None:
     """The best scores, in order; each id once a row and with its own score: so ties may fall either way."""
     k = min(k, full.shape[1])
@@ -72,15 +67,6 @@ def test_lengths_are_one_whatever_they_were() -> None:
     unit = length_normalize(gaussian(3, 5).bfloat16())
     assert unit.dtype == torch.bfloat16
     torch.testing.assert_close(unit.float().norm(dim=-1), torch.ones(3), atol=1e-2, rtol=0)
-    assert length_normalize(torch.zeros(3, 0)).shape == (3, 0)
-    assert length_normalize(torch.tensor([[math.nan, 1.0]])).isnan().any(), "NaN is not hidden"
-
-
-def test_a_zero_row_has_no_gradient() -> None:
-    x = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
-    (gradient,) = torch.autograd.grad(length_normalize(x).sum(), x)
-    # (1 - u u') / |x| of a vector of ones, u = (0.6, 0.8)
-    torch.testing.assert_close(gradient, torch.tensor([[0.0, 0.0], [0.032, -0.024]]))
 
 
 def test_the_mean_goes() -> None:
@@ -88,10 +74,6 @@ def test_the_mean_goes() -> None:
     expected = [[value - sum(column) / 7 for value in column] for column in x.T.tolist()]
     expected = torch.tensor(expected, dtype=torch.float64)
     torch.testing.assert_close(mean_center(x).T, expected, **CLOSE)
-    narrow = torch.full((4001, 2), 1.0, dtype=torch.bfloat16)  # whose sum no bfloat16 counts up to
-    assert mean_center(narrow).eq(0).all()
-    assert mean_center(narrow).dtype == torch.bfloat16
-    assert mean_center(torch.zeros(0, 3)).shape == (0, 3)
 
 
 # Procrustes.
@@ -122,15 +104,6 @@ def test_no_turn_of_any_plane_does_better(n: int) -> None:
                 assert min(distance(weight @ turn), distance(turn @ weight)) >= best - 1e-9
     mirror = torch.tensor([-1.0, 1, 1, 1, 1], dtype=torch.float64).diag()
     assert not n or distance(weight @ mirror) > best
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_narrow_vectors_give_a_narrow_matrix_computed_in_wide_numbers(dtype: torch.dtype) -> None:
-    x = gaussian(211, 7).to(dtype)
-    y = (x.double() @ rotation(7)).to(dtype)
-    weight = procrustes(x, y)
-    assert weight.dtype == dtype
-    assert torch.equal(weight, procrustes(x.double(), y.double()).to(dtype))
 
 
 # All pairs.
@@ -170,10 +143,8 @@ def test_narrow_numbers_stay_close_and_keep_their_dtype() -> None:
     assert {one.dtype for one in found} == {x.dtype}
     torch.testing.assert_close(found, (exact, exact.topk(2, 1).values), **close)
     with torch.autocast("cpu", torch.bfloat16):
-        wide = x.float(), y.float()
-        found = csls(*wide, 3), nearest_csls(*wide, neighborhood=3).scores
-    expected = exact.float(), exact.amax(1).float()[:, None]
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        wide = csls(x.float(), y.float(), 3)
+    torch.testing.assert_close(wide, exact.float(), atol=1e-5, rtol=0)
 
 
 # Searches in blocks.
@@ -197,13 +168,6 @@ def test_a_search_finds_what_all_pairs_hold(n: int, m: int, cut: None) -> None:
         check_nearest(nearest_csls(x, y, k, neighborhood=3), scores, k)
 
 
-def test_equal_scores_fall_either_way(cut: None) -> None:
-    x, y = torch.randint(-1, 2, (17, 3)).double(), torch.randint(-1, 2, (61, 3)).double()
-    for k in (1, 4, 13, 61):
-        check_nearest(nearest_cosine(x, y, k), full_cosine(x, y), k)
-        check_nearest(nearest_csls(x, y, k, neighborhood=4), full_csls(x, y, 4), k)
-
-
 def test_keys_have_their_neighbours_in_the_whole_space() -> None:
     x, y = spaces(101, 37)
     queries = torch.tensor([3, 50, 7, 7])
@@ -221,18 +185,6 @@ def test_memory_holds_one_block_whatever_the_number_of_words() -> None:
         nearest_csls(x[:1000], y, 5)
         mutual_csls(x[:1000], y)
     assert largest.size <= 8 << 20
-
-
-def test_nan_comes_before_all_numbers_and_spoils_csls(cut: None) -> None:
-    x, y = spaces(5, 37)
-    bad_x, bad_y = x.clone(), y.clone()
-    bad_x[1], bad_y[31, 2] = math.nan, math.nan
-    assert nearest_cosine(x, bad_y, 3).ids[:, 0].tolist() == [31] * 5
-    clean, found = nearest_cosine(x, y, 3).ids, nearest_cosine(bad_x, y, 3)
-    assert found.ids[[0, 2, 3, 4]].equal(clean[[0, 2, 3, 4]])
-    assert found.scores[1].isnan().all()
-    for queries, keys, space in ((x, bad_y, None), (bad_x, y, None), (x, y, bad_x)):
-        assert nearest_csls(queries, keys, space=space).scores.isnan().all()
 
 
 X = torch.ones(3, 5)
@@ -260,16 +212,9 @@ def test_bad_spaces(x: Tensor, y: Tensor, k: int, error: type[Exception], messag
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nearest_csls(X, X, neighborhood=0), ValueError, "^neighborhood must be a posit"),
         (lambda: nearest_csls(X, X, space=X[:, :4]), ValueError, "^space must have a last axis of"),
-        (
-            lambda: nearest_csls(X, X, space=X.double()),
-            TypeError,
-            "^space must be torch.float32 as",
-        ),
         (lambda: length_normalize(X.long()), TypeError, "^x must be floating point, got torch.in"),
         (lambda: mean_center(X[0]), ValueError, r"^x must have the axes \(n, dim\), got shape"),
-        (lambda: procrustes(X[0], X[0]), ValueError, r"^x must have the axes \(n, dim\), got sh"),
         (lambda: procrustes(X, X[:2]), ValueError, r"^y must have the shape of x, \(3, 5\), got"),
         (lambda: procrustes(X, X / 0), ValueError, "^x and y must be finite, got NaN or an infin"),
         (lambda: procrustes(X, X.long()), TypeError, "^y must be floating point, got torch.int64$"),
