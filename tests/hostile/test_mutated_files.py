@@ -35,7 +35,7 @@ from polyembed.encoders.cached import FeatureStore
 from polyembed.saving import PretrainedModule
 from polyembed.text.laser import open_sentencepiece
 from polyembed.training import load_checkpoint, save_checkpoint
-from polyembed.vectors import BPEmbVectors, read_merges, read_pieces
+from polyembed.vectors import BPEmbVectors, read_merges
 
 COUNT = 300  # of damaged files of each kind
 MEMORY = 1 << 30  # bytes beyond what the process has
@@ -65,18 +65,13 @@ def stop(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def bounded() -> Iterator[None]:
     """Limit the memory of this process; an allocation beyond it is an error that no reader may raise."""
-    pages = (
-        int(Path("/proc/self/statm").read_text().split()[0])
-        if Path("/proc/self/statm").exists()
-        else None
-    )
     limits = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGALRM, stop)
     try:
-        if pages is not None:
-            resource.setrlimit(
-                resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1])
-            )
+        if Path("/proc/self/statm").exists():
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            size = pages * resource.getpagesize() + MEMORY
+            resource.setrlimit(resource.RLIMIT_AS, (size, limits[1]))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
@@ -137,15 +132,6 @@ def laser_merges(folder: Path) -> tuple[Path, Read]:
 
 
 @kind
-def laser_pieces(folder: Path) -> tuple[Path, Read]:
-    path = folder / "93langs.fvocab"
-    path.write_text(
-        "".join(f"{piece} 7\n" for piece in toy_bpe_tokenizer().dictionary.pieces()[4:])
-    )
-    return path, read_pieces
-
-
-@kind
 def lexicon(folder: Path) -> tuple[Path, Read]:
     pe.Lexicon(WORDS, normalization="NFC").extended(["new"]).save(folder / "lexicon.json")
     return folder / "lexicon.json", pe.Lexicon.load
@@ -190,7 +176,6 @@ reader(
     partial(read_lince, task="ner_spaeng"),
 )
 reader("wikiann", "en:to\tO\nen:India\tB-LOC\n\nen:é\tO\n", read_wikiann)
-reader("wikiann with indices", "0\tto\tO\n1\tIndia\tB-LOC\n\n0\té\tO\n", read_wikiann)
 reader("sentimix", "meta\t7\tpositive\nbadhai\tHin\nñ\tEng\n\n", read_sentimix)
 XNLI_HEAD = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
 reader(
@@ -207,25 +192,15 @@ def read_folder(path: Path) -> object:
     return PretrainedModule.from_pretrained(path.parent)
 
 
-@pytest.fixture(scope="module")
-def tagger() -> pe.SequenceTagger:
+def test_a_saved_tagger(tmp_path: Path) -> None:
     torch.manual_seed(0)
     lexicon = toy_lexicon()
     embedder = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
     encoder = pe.TransformerSequenceEncoder(
         5, hidden_size=6, num_layers=1, num_heads=2, feed_forward_size=8
     )
-    return pe.SequenceTagger(embedder, TAGS, encoder=encoder)
-
-
-def test_a_saved_tagger(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
-    tagger.save_pretrained(tmp_path)
+    pe.SequenceTagger(embedder, TAGS, encoder=encoder).save_pretrained(tmp_path)
     assert read_all(tmp_path / "config.json", read_folder, 100, name=str(tmp_path), seed=1) < 75
-
-
-def test_a_saved_encoder(tmp_path: Path) -> None:
-    pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()).save_pretrained(tmp_path)
-    read_all(tmp_path / "config.json", read_folder, 100, name=str(tmp_path))
 
 
 @pytest.mark.parametrize("file", ["index.json", "features.npy"])
