@@ -132,15 +132,6 @@ def marginals(probabilities: dict[Path, float], num_tags: int) -> Matrix:
     ]
 
 
-def pair_marginals(probabilities: dict[Path, float], num_tags: int) -> Matrix:
-    """Give how often each tag is expected to follow each other."""
-    counts = [[0.0] * num_tags for _ in range(num_tags)]
-    for path, p in probabilities.items():
-        for i, j in itertools.pairwise(path):
-            counts[i][j] += p
-    return counts
-
-
 def entropy(probabilities: dict[Path, float]) -> float:
     return -sum(p * math.log(p) for p in probabilities.values() if p > 0)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_models import tiny_model
-from toys import toy_lexicon, toy_table
+from toys import toy_table
 
 import polyembed as pe
 from polyembed import crf, encoders, functional
@@ -68,11 +68,7 @@ def test_transitions_fit_the_tags(call: Callable[..., Any]) -> None:
 
 IDS: dict[str, Callable[[Any], Any]] = {
     "source": lambda ids: toy_table(4)(ids),
-    "unique": lambda ids: pe.UniqueWords(toy_table(4))(ids),
-    "baked": lambda ids: pe.bake(toy_table(4))(ids),
     "characters": lambda ids: encoders.Char2Subword("abc", 8)(ids),
-    "surface": lambda ids: pe.SpelledEmbedding.from_surface(toy_lexicon())(ids),
-    "laser": lambda ids: encoders.LaserEncoder(20, 8, 8, num_layers=1)(ids),
     "pieces": lambda ids: pe.PretrainedWordEncoder(tiny_model("bert"))(
         pe.Pieces(ids, torch.ones(1, 2, dtype=torch.bool), torch.tensor([[0, 1]]))
     ),

@@ -1,7 +1,5 @@
 """Tables of results."""
 
-import statistics
-
 import pytest
 
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
@@ -19,13 +17,6 @@ def table() -> Table:
     )
 
 
-def test_mean_and_deviation() -> None:
-    values = [0.3, 0.7, 0.1, 0.5, 0.11]
-    found = mean_and_deviation(values)
-    assert found.mean == pytest.approx(statistics.fmean(values))
-    assert found.deviation == pytest.approx(statistics.stdev(values))
-
-
 def test_mean_and_deviation_as_text() -> None:
     value = MeanAndDeviation(81.6, 0.314)
     assert str(value) == f"{value}" == "81.60 ± 0.31"
@@ -41,12 +32,6 @@ def test_markdown(table: Table) -> None:
         r"| A\|B_c   | 0.67         | 1    |",
         "| none     |              | 0    |",
     ]
-
-
-def test_digits_and_line_breaks() -> None:
-    table = Table(("a\nb", "c"), [(1 / 3, mean_and_deviation([1, 2]))], digits=3)
-    assert table.to_markdown().splitlines()[0].startswith("| a b")
-    assert "| 0.333 | 1.500 ± 0.707 |" in table.to_markdown()
 
 
 def test_rows_must_fit() -> None:

@@ -1,4 +1,4 @@
-"""The example that pretrains a small encoder: what it leaves, that it goes on, what it leaves out."""
+"""The example that pretrains a small encoder: what it leaves, and what it leaves out."""
 
 import json
 import lzma
@@ -29,23 +29,16 @@ def write_languages(folder: Path) -> None:
             path.write_bytes(lzma.compress(text.encode()))
 
 
-@pytest.fixture(autouse=True)
-def _few_lines(monkeypatch) -> None:
+def test_small_encoder(tmp_path, monkeypatch) -> None:
+    def encoder(**changes: object) -> Path:
+        places = {"text": tmp_path, "cache": tmp_path / "encoder", "device": "cpu"}
+        return example.small_encoder("tiny", progress=False, **places, **options, **changes)
+
     recipe = {**example.RECIPES["tiny"], "tokenizer": {"vocab_size": 420, "lines": 300}}
     monkeypatch.setitem(example.RECIPES, "tiny", recipe)
-
-
-def encoder(folder: Path, **options: object) -> Path:
-    cache = folder / "encoder"
-    return example.small_encoder(
-        "tiny", text=folder, cache=cache, device="cpu", progress=False, **options
-    )
-
-
-def test_small_encoder(tmp_path, monkeypatch) -> None:
     write_languages(tmp_path)
     options = {"languages": ["en", "es", "am"], "leave_out": ["am"], "max_steps": 30}
-    folder = encoder(tmp_path, **options)
+    folder = encoder()
     report = json.loads((folder / "report.json").read_text())
     assert list(report["languages"]) == ["en", "es"]
     english, spanish = report["languages"].values()
@@ -62,29 +55,6 @@ def test_small_encoder(tmp_path, monkeypatch) -> None:
     assert perplexity(model, tokenizer, TEXTS, max_length=64) < len(tokenizer)
 
     monkeypatch.setattr(example, "adapt_masked_lm", None)  # the second call trains nothing
-    assert encoder(tmp_path, **options) == folder
+    assert encoder() == folder
     with pytest.raises(ValueError, match=r"^cache must hold an encoder of these settings, got "):
-        encoder(tmp_path, **options, seed=1)
-
-
-def test_small_encoder_goes_on_after_a_kill(tmp_path, monkeypatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    write_languages(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(example, "adapt_masked_lm", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            encoder(tmp_path, languages=["en"], max_steps=3)
-    begun = tmp_path / "encoder" / "training"
-    first = json.loads((begun / "tokenizer" / "tokenizer.json").read_text("utf-8"))
-    folder = encoder(tmp_path, languages=["en"], max_steps=3)
-    last = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    assert first["model"] == last["model"]
-    assert not begun.exists()
-
-
-def test_small_encoder_leaves_chinese_wikipedia_out(data_folder) -> None:
-    folder = data_folder / "text" / "mono"
-    assert len(example.read_lines(folder, "zh", None, "no-wikipedia")) == 19082
-    assert len(example.read_lines(folder, "zh", None, "all")) == 63845
+        encoder(seed=1)

@@ -7,54 +7,24 @@ from pathlib import Path
 import pytest
 import torch
 from saving.folders import CORPUS, build_tagger
-from torch import nn
 
-import polyembed as pe
-from polyembed.data import TaggedSentence
-from polyembed.evaluation import Corpus, run_code_switched
-from polyembed.tagging import export_onnx
 from polyembed.training import save_checkpoint
 from polyembed.vectors import BPEmbVectors
-
-
-def onnx(folder: Path) -> None:
-    lexicon = pe.Lexicon(["me"])
-    table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 2), lexicon)
-    export_onnx(pe.SequenceTagger(table, ["X", "VERB"]), folder)
-
-
-def protocol(folder: Path) -> None:
-    sentences = [TaggedSentence(("me", "gusta"), ("X", "VERB"))]
-    lexicon = pe.Lexicon(["me"])
-
-    def build(train: object, seed: int) -> pe.SequenceTagger:
-        table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 2), lexicon)
-        return pe.SequenceTagger(table, ["X", "VERB"])
-
-    corpus = Corpus("es", sentences, sentences, sentences)
-    options = pe.FitOptions(num_train_epochs=1)
-    run_code_switched({"a": build}, [corpus], options, seeds=(0,), folder=folder)
-
 
 WRITES: dict[str, Callable[[Path], object]] = {
     "module": lambda folder: build_tagger().save_pretrained(folder),
     "checkpoint": lambda folder: save_checkpoint(folder / "checkpoint.pt", {"x": torch.ones(1)}),
-    "protocol": protocol,
     "byte pairs": lambda folder: BPEmbVectors.train(CORPUS, folder, vocab_size=30, dim=5),
-    "onnx": onnx,
 }
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_no_link_is_followed(write: Callable[[Path], object], tmp_path: Path) -> None:
-    if write is WRITES["onnx"]:
-        pytest.importorskip("onnxscript")
     secret = tmp_path / "secret"
     secret.write_text("mine")
     write(tmp_path / "first")
     names = [path.relative_to(tmp_path / "first") for path in (tmp_path / "first").rglob("*")]
     files = [name for name in names if (tmp_path / "first" / name).is_file()]
-    assert files
     for name in files:
         for known in (name, name.with_name(f"{name.name}.part")):
             place = tmp_path / "second" / known

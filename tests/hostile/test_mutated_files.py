@@ -44,7 +44,6 @@ from polyembed.vectors import (
     Word2VecBinaryVectors,
     WordVectors,
     read_merges,
-    read_pieces,
 )
 
 COUNT = 300  # of damaged files of each kind
@@ -75,18 +74,13 @@ def stop(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def bounded() -> Iterator[None]:
     """Limit the memory of this process; an allocation beyond it is an error that no reader may raise."""
-    pages = (
-        int(Path("/proc/self/statm").read_text().split()[0])
-        if Path("/proc/self/statm").exists()
-        else None
-    )
     limits = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGALRM, stop)
     try:
-        if pages is not None:
-            resource.setrlimit(
-                resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1])
-            )
+        if Path("/proc/self/statm").exists():
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            size = pages * resource.getpagesize() + MEMORY
+            resource.setrlimit(resource.RLIMIT_AS, (size, limits[1]))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
@@ -177,15 +171,6 @@ def laser_merges(folder: Path) -> tuple[Path, Read]:
 
 
 @kind
-def laser_pieces(folder: Path) -> tuple[Path, Read]:
-    path = folder / "93langs.fvocab"
-    path.write_text(
-        "".join(f"{piece} 7\n" for piece in toy_bpe_tokenizer().dictionary.pieces()[4:])
-    )
-    return path, read_pieces
-
-
-@kind
 def lexicon(folder: Path) -> tuple[Path, Read]:
     pe.Lexicon(WORDS, normalization="NFC").extended(["new"]).save(folder / "lexicon.json")
     return folder / "lexicon.json", pe.Lexicon.load
@@ -230,7 +215,6 @@ reader(
     partial(read_lince, task="ner_spaeng"),
 )
 reader("wikiann", "en:to\tO\nen:India\tB-LOC\n\nen:é\tO\n", read_wikiann)
-reader("wikiann with indices", "0\tto\tO\n1\tIndia\tB-LOC\n\n0\té\tO\n", read_wikiann)
 reader("sentimix", "meta\t7\tpositive\nbadhai\tHin\nñ\tEng\n\n", read_sentimix)
 XNLI_HEAD = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
 reader(
@@ -254,11 +238,6 @@ def test_a_saved_tagger(pattern: str, tmp_path: Path) -> None:
     build_tagger().save_pretrained(tmp_path)
     opened = read_all(only(tmp_path, pattern), read_folder, 100, name=str(tmp_path), seed=1)
     assert opened < 75
-
-
-def test_a_saved_encoder(tmp_path: Path) -> None:
-    pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()).save_pretrained(tmp_path)
-    read_all(tmp_path / "config.json", read_folder, 100, name=str(tmp_path))
 
 
 @pytest.mark.parametrize("file", ["index.json", "features.npy"])

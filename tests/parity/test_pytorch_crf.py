@@ -60,10 +60,3 @@ def test_without_a_mask(both, batch) -> None:
         mine(emissions, tags), theirs(emissions, tags, torch.ones_like(mask))
     )
     assert mine.decode(emissions) == theirs.decode(emissions, torch.ones_like(mask))
-
-
-def test_is_a_torchcrf(both) -> None:
-    mine, theirs = both
-    assert isinstance(mine, torchcrf.CRF)
-    assert list(mine.state_dict()) == list(theirs.state_dict())
-    assert repr(mine) == f"CRF(7, batch_first={mine.batch_first})"
