@@ -17,6 +17,7 @@ BIO = ["O", "B-P", "I-P", "B-L", "I-L"]
 SCHEMES = {
     "bio": BIO,
     "bio in another order": ["I-P", "O", "B-P"],
+    "bio of no type": ["O"],
     "bioes": ["O", "B-P", "I-P", "E-P", "S-P"],
     "bilou": ["U-P", "O", "B-P", "I-P", "L-P"],
 }

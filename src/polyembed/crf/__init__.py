@@ -23,7 +23,6 @@ from polyembed.crf.scores import (
     log_prob,
     marginals,
     partial_log_prob,
-    path_score,
 )
 from polyembed.crf.spans import span_log_probs
 
@@ -36,7 +35,6 @@ __all__ = [
     "marginals",
     "n_best",
     "partial_log_prob",
-    "path_score",
     "sample",
     "span_log_probs",
     "viterbi",

@@ -1,5 +1,6 @@
 """A batch of chains in the form that all algorithms take, without holes."""
 
+import functools
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -89,9 +90,7 @@ def _at_least_one(x: Tensor) -> Tensor:
 
 def widen(*tensors: Tensor) -> Iterable[Tensor]:
     """Convert to one dtype, at least float32: sums over paths need it."""
-    dtype = torch.float32
-    for x in tensors:
-        dtype = torch.promote_types(dtype, x.dtype)
+    dtype = functools.reduce(torch.promote_types, (x.dtype for x in tensors), torch.float32)
     return (x.to(dtype) for x in tensors)
 
 

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from polyembed._checks import require
 from polyembed.crf.scores import ANY_TAG
+from polyembed.metrics import Scheme, split_label
 from polyembed.saving import Configurable
 
 
@@ -38,9 +39,9 @@ class Constraints(Configurable):
         self.transitions = tuple(tuple(map(bool, row)) for row in transitions)
         self.start = (True,) * size if start is None else tuple(map(bool, start))
         self.end = (True,) * size if end is None else tuple(map(bool, end))
-        rows = {f"transitions[{i}]": row for i, row in enumerate(self.transitions)}
-        for name, row in {**rows, "start": self.start, "end": self.end}.items():
-            require(len(row) == size, name, f"have {size} entries", len(row))
+        sizes = {len(row) for row in (*self.transitions, self.start, self.end)}
+        rule = f"have {size} entries in each row, in start and in end"
+        require(sizes == {size}, "constraints", rule, sorted(sizes))
         reached = {tag for tag in range(size) if self.start[tag]}
         for length in range(1, 2 * size + 2):
             alive = any(self.end[tag] for tag in reached)
@@ -61,7 +62,7 @@ class Constraints(Configurable):
         Raises:
             ValueError: If a tag has another form.
         """
-        return cls._from_scheme(tags, ("B", "I"), "O, B-X or I-X")
+        return cls._from_scheme(tags, "bio")
 
     @classmethod
     def bioes(cls, tags: Sequence[str]) -> Self:
@@ -76,18 +77,13 @@ class Constraints(Configurable):
         Raises:
             ValueError: If a tag has another form, or no tags are allowed for one word.
         """
-        return cls._from_scheme(tags, ("B", "I", "E", "S"), "O, B-X, I-X, E-X or S-X")
+        return cls._from_scheme(tags, "bioes")
 
     @classmethod
-    def _from_scheme(cls, tags: Sequence[str], prefixes: tuple[str, ...], rule: str) -> Self:
-        parts = []
-        for i, tag in enumerate(tags):
-            prefix, _, kind = tag.partition("-")
-            known = tag == "O" or (prefix in prefixes and kind != "")
-            require(known, f"tags[{i}]", f"be {rule}", tag)
-            parts.append((prefix, kind))
+    def _from_scheme(cls, tags: Sequence[str], scheme: Scheme) -> Self:
+        parts = [split_label(tag, scheme) for tag in tags]
         # after these only an I or E of the same type may follow
-        opens = ("B", "I") if "E" in prefixes else ()
+        opens = ("B", "I") if scheme == "bioes" else ()
 
         def may_follow(left: tuple[str, str], right: tuple[str, str]) -> bool:
             if right[0] in ("I", "E"):

@@ -20,19 +20,6 @@ TagScores = Float[Tensor, " tag"]
 Values = Float[Tensor, " batch"]
 
 
-def path_score(
-    emissions: Emissions,
-    tags: Tags,
-    mask: Mask,
-    transitions: Transitions,
-    start: TagScores,
-    end: TagScores,
-) -> Values:
-    """Return the score of each row's tags, -inf for forbidden ones; masked tags may be anything."""
-    chain = make_chain(emissions, mask, transitions, start, end)
-    return path_scores(chain, chain.reorder(tags))
-
-
 def log_partition(
     emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
 ) -> Values:
@@ -63,7 +50,10 @@ def log_prob(
     start: TagScores,
     end: TagScores,
 ) -> Values:
-    """Compute ``path_score - log_partition``, the log-probability of each row's tags, in nats."""
+    """Compute ``score - log_partition``, the log-probability of each row's tags, in nats.
+
+    It is -inf for forbidden tags; masked tags may be anything.
+    """
     chain = make_chain(emissions, mask, transitions, start, end)
     return path_scores(chain, chain.reorder(tags)) - partition(*chain[:3])
 

@@ -88,9 +88,6 @@ def span_log_probs(
     chain = make_chain(emissions, mask, transitions, start, end)
     width = chain.mask.shape[1]
     lengths = min(max_length, width)
-    if not types:
-        shape = (len(emissions), chain.width, lengths, 0)
-        return SpanLogProbs(chain.emissions.new_zeros(shape), types)
     log_z, unary, beta = backward_messages(*chain[:3])
     possible = is_possible(log_z)
     moves, follows = chain.transitions, F.pad(chain.mask[:, 1:], (0, 1))[..., None]
@@ -101,8 +98,8 @@ def span_log_probs(
     top = beta.argmax(-1, keepdim=True)
     factor = (moves[top.squeeze(-1)] + after).logsumexp(-1, keepdim=True) - ahead.gather(-1, top)
     ahead = torch.where(follows, ahead + factor, 0.0).clamp(min=FORBIDDEN)
-    ids = torch.tensor(list(kinds.values()), device=moves.device).T
-    begin, inside, last, single = ids
+    ids = torch.tensor([*kinds.values()], dtype=torch.int64, device=moves.device).reshape(-1, 4)
+    begin, inside, last, single = ids.unbind(1)
 
     def go(first: Tensor, second: Tensor) -> Tensor:
         """Return the log-probability of the second tag after the first, ``(batch, word, type)``."""
