@@ -691,19 +691,6 @@ def test_english_and_german_of_the_shared_task(conll2003) -> None:
     assert de.train == [TaggedSentence(("In", "Öls"), ("ADP", "NOUN"))]
 
 
-@pytest.mark.parametrize(
-    ("tag", "command", "message"),
-    [
-        ("O", "en hu", r"^--data must have a test file of 'hu', got none in \["),
-        ("B-WORK", "en eu", r"^the files of 'eu' must have labels of those to train .*\['WORK'\]"),
-    ],
-)
-def test_laser_files_that_are_wrong(tag: str, command: str, message: str, conll2003) -> None:
-    write(conll2003 / "eu.test.conll", [[("Ane", tag)]])
-    with pytest.raises(SystemExit, match=message):
-        laser_data(conll2003, f"--languages {command}")
-
-
 @pytest.mark.parametrize("aligned", ["", "--aligned"])
 def test_vectors_of_one_space_stay_as_they_are(aligned: str, tmp_path) -> None:
     """MUSE's own files are aligned: a rotation by identical words would move them."""
