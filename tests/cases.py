@@ -32,6 +32,7 @@ COMPILE = "compiles_as_one_graph"
 OPERATIONS = "as_many_operations_for_any_batch"
 LOW = "low_precision_is_close"
 BOOL = "a_mask_is_bool"
+NO_TRANSITIONS = {TRAINS: "transitions serve the loss alone"}
 
 
 def ids(rows: int, width: int) -> Batch:
@@ -245,7 +246,7 @@ def encoder(name: str, build: Callable[[], nn.Module], **options: Any) -> Case:
 def decoder(name: str, build: Callable[[int, int], nn.Module]) -> list[Case]:
     """The emissions of a decoder, and its loss."""
     wrong = (short("features", 5), flat("features", "batch, word, dim"))
-    unused = {TRAINS: "transitions serve the loss alone"} if name.startswith("CRFDecoder") else {}
+    unused = NO_TRANSITIONS if name.startswith("CRFDecoder") else {}
     emissions = Case(
         f"{name}.emissions",
         lambda: build(5, 3),
@@ -276,21 +277,10 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
         no_ids("inputs", "ids"),
         one_sentence,
     )
-    tags = (no_ids("tags", "(tags|labels)"),)
 
     def emissions(module: nn.Module, batch: Batch) -> Tensor:
         return module.emissions(batch["inputs"], batch["mask"])
 
-    is_crf = hasattr(build().decoder, "crf")
-    unused = {TRAINS: "transitions serve the loss alone"} if is_crf else {}
-    loss = Case(
-        f"{name}.loss",
-        build,
-        sentences,
-        padded=("inputs", "tags"),
-        reduced=True,
-        wide=True,
-    )
     return [
         Case(
             f"{name}.emissions",
@@ -300,9 +290,17 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
             padded=("inputs",),
             wordwise=True,
             wrong=wrong,
-            exceptions=unused,
+            exceptions=NO_TRANSITIONS if hasattr(build().decoder, "crf") else {},
         ),
-        replace(loss, wrong=(*wrong, *tags)),
+        Case(
+            f"{name}.loss",
+            build,
+            sentences,
+            padded=("inputs", "tags"),
+            reduced=True,
+            wide=True,
+            wrong=(*wrong, no_ids("tags", "(tags|labels)")),
+        ),
     ]
 
 
@@ -316,7 +314,6 @@ def ensemble(
 def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str) -> list[Case]:
     """The mean loss of an ensemble, its mean probabilities, and its votes."""
     wrong = (no_ids("inputs", "ids"), one_sentence)
-    tags = (no_ids("tags", "(tags|labels)"),)
 
     def probabilities(module: nn.Module, batch: Batch) -> Tensor:
         return module.probabilities(batch["inputs"], batch["mask"])
@@ -333,17 +330,17 @@ def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str)
         wrong=wrong,
         exceptions=exceptions,
     )
-    loss = replace(
-        words,
-        name=f"{name}.loss",
-        padded=("inputs", "tags"),
-        wordwise=False,
-        reduced=True,
-        wide=True,
-    )
     integers = {**exceptions, LOW: "tags are no floats"}
     return [
-        replace(loss, wrong=(*wrong, *tags)),
+        replace(
+            words,
+            name=f"{name}.loss",
+            padded=("inputs", "tags"),
+            wordwise=False,
+            reduced=True,
+            wide=True,
+            wrong=(*wrong, no_ids("tags", "(tags|labels)")),
+        ),
         replace(words, name=f"{name}.probabilities", call=probabilities, wide=True),
         replace(words, name=f"{name}.decode", call=decode, trains=False, exceptions=integers),
     ]
@@ -398,13 +395,19 @@ def criterion(name: str, build: Callable[[], nn.Module], labels: int = 5) -> Cas
     return Case(name, build, make, reduced=True, wide=True, wrong=wrong)
 
 
-def text_classifier(**parts: Any) -> pe.SequenceClassifier:
-    lexicon = toy_lexicon()
-    options = {"pooling": "mean", "dropout": 0.0, **parts}
-    return pe.SequenceClassifier(meta(lexicon), ["bad", "good", "so"], **options)
+def text_classifier() -> pe.SequenceClassifier:
+    return pe.SequenceClassifier(
+        meta(toy_lexicon()),
+        ["bad", "good", "so"],
+        encoder=pe.TransformerSequenceEncoder(7, **SIZES),
+        hidden_size=3,
+        pooling="mean",
+        dropout=0.0,
+        criterion=pe.tagging.FocalLoss(),
+    )
 
 
-def classifier(name: str, build: Callable[[], nn.Module], **options: Any) -> list[Case]:
+def classifier(name: str, build: Callable[[], nn.Module]) -> list[Case]:
     """The scores of a classifier of texts, and its loss."""
 
     def make(rows: int, width: int) -> Batch:
@@ -422,10 +425,8 @@ def classifier(name: str, build: Callable[[], nn.Module], **options: Any) -> lis
         return module(batch["ids"], labels=labels, mask=batch["mask"])
 
     return [
-        Case(f"{name}.logits", build, make, logits, padded=("ids",), **options),
-        Case(
-            f"{name}.loss", build, make, loss, padded=("ids",), reduced=True, wide=True, **options
-        ),
+        Case(f"{name}.logits", build, make, logits, padded=("ids",)),
+        Case(f"{name}.loss", build, make, loss, padded=("ids",), reduced=True, wide=True),
     ]
 
 
@@ -545,21 +546,12 @@ PIECES = {
 }
 
 CASES: list[Case] = [
-    criterion("LabelCrossEntropy", pe.tagging.LabelCrossEntropy),
     criterion(
-        "LabelCrossEntropy.weights",
+        "LabelCrossEntropy",
         lambda: pe.tagging.LabelCrossEntropy([1.0, 2, 0, 4, 3], label_smoothing=0.1),
     ),
     criterion("FocalLoss", lambda: pe.tagging.FocalLoss(0.5, weights=[1.0, 2, 0, 4, 3])),
     *classifier("SequenceClassifier", text_classifier),
-    *classifier(
-        "SequenceClassifier.encoder",
-        lambda: text_classifier(
-            encoder=pe.TransformerSequenceEncoder(7, **SIZES),
-            hidden_size=3,
-            criterion=pe.tagging.FocalLoss(),
-        ),
-    ),
     Case(
         "SequenceClassifier.pieces",
         lambda: pe.SequenceClassifier(
@@ -654,8 +646,7 @@ CASES: list[Case] = [
     fusion("LastLayer", pe.LastLayer),
     fusion("LayerAverage", lambda: pe.LayerAverage([0, -1])),
     fusion("ScalarMix", lambda: pe.ScalarMix(3)),
-    fusion("SingleLayer", lambda: SingleLayer(1)),
-    fusion("SingleLayer.gated", lambda: SingleLayer(-1, gate=AIF(4, reduction_ratio=2))),
+    fusion("SingleLayer", lambda: SingleLayer(-1, gate=AIF(4, reduction_ratio=2))),
     fusion("DLFA", lambda: pe.DLFA(4, 1, reduction_ratio=2)),
     fusion(
         "DLFA.literal",
@@ -704,38 +695,27 @@ CASES: list[Case] = [
     speller("CharCNN", lambda: pe.CharCNN(11, 5, character_dim=3, kernel_sizes=(1, 2, 6))),
     speller("FeatureSum", lambda: FeatureSum(11, 5, dropout=0.0)),
     speller("FeatureEncoder", lambda: FeatureEncoder(11, 11, 5, feature_dim=3, dropout=0.0)),
-    speller("PieceMean", lambda: PieceMean(torch.randn(11, 4))),
-    speller("PieceMean.trained", lambda: PieceMean(torch.randn(11, 1), freeze=False)),
+    speller("PieceMean", lambda: PieceMean(torch.randn(11, 1), freeze=False)),
     speller(
         "PieceTransformer",
-        lambda: PieceTransformer(torch.randn(11, 4), freeze=False, num_heads=2, num_layers=2),
-    ),
-    speller(
-        "PieceTransformer.wide",
         lambda: PieceTransformer(
-            torch.randn(11, 3), freeze=False, hidden_size=4, num_heads=2, kernel_size=3
+            torch.randn(11, 3),
+            freeze=False,
+            hidden_size=4,
+            num_heads=2,
+            num_layers=2,
+            kernel_size=3,
         ),
     ),
     embedder("SourceEmbedding", vector_source),
     embedder("SourceEmbedding.trained", lambda lexicon: vector_source(lexicon, freeze=False)),
     embedder("SpelledEmbedding", characters),
     embedder("SpelledEmbedding.surface", surface),
-    embedder("SpelledEmbedding.pieces", pieces),
     embedder(
         "SpelledEmbedding.transformer",
         lambda lexicon: pieces(lexicon, pooling="transformer", num_heads=2),
     ),
     embedder("MetaEmbedding", meta, permute=permute_meta),
-    embedder(
-        "MetaEmbedding.linear",
-        lambda lexicon: pe.MetaEmbedding.linear(
-            [vector_source(lexicon), characters(lexicon)], embedding_dim=3
-        ),
-    ),
-    embedder(
-        "MetaEmbedding.concat",
-        lambda lexicon: pe.MetaEmbedding.concat([vector_source(lexicon), characters(lexicon)]),
-    ),
     embedder("HierarchicalMetaEmbedding", hierarchical),
     embedder("UniqueWords", lambda lexicon: pe.UniqueWords(hierarchical(lexicon))),
     embedder(
@@ -743,12 +723,8 @@ CASES: list[Case] = [
     ),
     encoder("TransformerSequenceEncoder", lambda: pe.TransformerSequenceEncoder(5, **SIZES)),
     encoder(
-        "TransformerSequenceEncoder.post",
-        lambda: pe.TransformerSequenceEncoder(5, **SIZES, norm_first=False),
-    ),
-    encoder(
         "TransformerSequenceEncoder.windows",
-        lambda: pe.TransformerSequenceEncoder(5, **SIZES, kernel_size=3),
+        lambda: pe.TransformerSequenceEncoder(5, **SIZES, norm_first=False, kernel_size=3),
     ),
     encoder(
         "LSTMSequenceEncoder",
@@ -798,7 +774,6 @@ CASES: list[Case] = [
     )[-1],
     rtn("RepresentationTransformationNetwork"),
     rtn("RepresentationTransformationNetwork.equation", residual=False, detach_input=False),
-    rtn("RepresentationTransformationNetwork.tied", gate="tied", xavier=True),
     rtn("RepresentationTransformationNetwork.separate", gate="separate"),
 ]
 

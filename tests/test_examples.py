@@ -445,17 +445,6 @@ def test_the_papers_other_systems_over_two_tasks(small_paper, world, tmp_path) -
     assert (tmp_path / "out" / "ner_spaeng" / "tagger").is_dir()
 
 
-def test_the_rate_of_pretrained_encoders_decays() -> None:
-    training = tag_code_switched.RECIPES["winata2021"]["pretrained_training"]
-    options = tag_code_switched.make_options(training, "f1", 0)
-    optimizer = options.optimizer(torch.nn.Linear(2, 2))
-    schedule = options.scheduler(optimizer)
-    optimizer.step()
-    schedule.step()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(3e-5 * 0.9)
-    assert (options.scheduler_interval, options.batch_size, options.patience) == ("epoch", 8, 10)
-
-
 def test_hindi_in_devanagari(small_paper, tmp_path, monkeypatch) -> None:
     """The saved tagger spells words itself, and leaves English ones alone."""
     (tmp_path / "pairs.tsv").write_text("kam\tकाम\t3\nnam\tनाम\t1\n", "utf-8")
@@ -617,11 +606,9 @@ def test_pretrained_laser_opens(small_laser) -> None:
     torch.testing.assert_close(released(pieces.piece_ids, pieces.piece_mask), vectors[:1])
     words = pe.encoders.LaserTop(sentences.encoder, sentences.tokenizer)
     assert words(words.encode([["el", "sol"]])[0]).shape == (1, 2, 16)
-    assert (small_laser / "laser.spm").stat().st_size > 1000
     report = json.loads((small_laser / "report.json").read_text("utf-8"))
     assert report["left_out"]["tatoeba"] > 0
     assert report["directions"]["en -> es"]["after"] < report["directions"]["en -> es"]["before"]
-    assert not (small_laser / "training").exists()
 
 
 def test_pretraining_goes_on(parallel, tmp_path, monkeypatch) -> None:
@@ -652,9 +639,6 @@ def test_pretraining_goes_on(parallel, tmp_path, monkeypatch) -> None:
     )
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-    reports = [json.loads((folder / "report.json").read_text("utf-8")) for folder in (whole, cut)]
-    for part in ("losses", "tokens_seen"):
-        assert reports[0][part] == reports[1][part]
     with pytest.raises(ValueError, match="cache must hold an encoder of these settings"):
         pretrain("cut", seed=1)
 
@@ -705,19 +689,6 @@ def test_english_and_german_of_the_shared_task(conll2003) -> None:
     en, de = laser_data(conll2003, "--languages en de --task pos --no-normalize")
     assert en.train == [TaggedSentence(("Ann", "“Bo"), ("NOUN", "NOUN"))]
     assert de.train == [TaggedSentence(("In", "Öls"), ("ADP", "NOUN"))]
-
-
-@pytest.mark.parametrize(
-    ("tag", "command", "message"),
-    [
-        ("O", "en hu", r"^--data must have a test file of 'hu', got none in \["),
-        ("B-WORK", "en eu", r"^the files of 'eu' must have labels of those to train .*\['WORK'\]"),
-    ],
-)
-def test_laser_files_that_are_wrong(tag: str, command: str, message: str, conll2003) -> None:
-    write(conll2003 / "eu.test.conll", [[("Ane", tag)]])
-    with pytest.raises(SystemExit, match=message):
-        laser_data(conll2003, f"--languages {command}")
 
 
 @pytest.mark.parametrize("aligned", ["", "--aligned"])
