@@ -14,6 +14,7 @@ from polyembed.data.sample import load_sample
 from polyembed.data.sentence_pairs import SentencePair, read_pawsx, read_xnli
 from polyembed.data.sentimix import read_sentimix
 from polyembed.data.wikiann import read_wikiann
+from polyembed.metrics import to_iob2
 
 __all__ = [
     "MISSING_TAG",
@@ -31,5 +32,6 @@ __all__ = [
     "read_tagged",
     "read_wikiann",
     "read_xnli",
+    "to_iob2",
     "write_lince_predictions",
 ]

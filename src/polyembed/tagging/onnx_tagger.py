@@ -81,7 +81,11 @@ class OnnxTagger:
         self._normalization: Any = settings["normalization"]
         self._lowercase_fallback: bool = settings["lowercase_fallback"]
         self._ids = {word: i for i, word in enumerate(settings["words"], NUM_SPECIAL)}
-        onnxruntime = importlib.import_module("onnxruntime")
+        try:
+            onnxruntime = importlib.import_module("onnxruntime")
+        except ImportError as error:
+            message = 'onnxruntime is missing: pip install "polyembed[onnx]"'
+            raise ImportError(message) from error
         self._session = onnxruntime.InferenceSession(
             str(folder / MODEL_NAME), session_options, providers=list(providers)
         )
