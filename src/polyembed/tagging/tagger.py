@@ -130,7 +130,7 @@ class Tagger(TextModel):
         labels: list[list[Any]] = []
         for i, rows in self._of_words(texts, self.decode).items():
             try:
-                labels.append(decoder.labels_of(rows))
+                labels.append(decoder.labels_of(rows) if texts[i] else [])
             except ValueError as error:
                 raise ValueError(f"sentences[{i}]: {error}") from error
         return labels
