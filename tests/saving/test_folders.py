@@ -1,5 +1,7 @@
 """Saving and loading: exact, whole or not at all."""
 
+import contextlib
+import itertools
 import os
 import sys
 import warnings
@@ -189,6 +191,35 @@ def test_a_failed_save_leaves_the_old(
     with pytest.raises(OSError, match="the disk is full"):
         build_tagger(seed=1).save_pretrained(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("call", range(8))
+def test_an_interrupted_save_leaves_the_old_or_the_new(
+    call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [build_tagger(seed=0), build_tagger(ToyVectors(4), seed=1)]
+    models[0].save_pretrained(tmp_path)
+    expected = [emissions(model, CORPUS[:2]) for model in models]
+    calls = itertools.count()
+
+    def counted(change):  # as if the process had been killed: no later change happens either
+        def inner(*args, **options):
+            if next(calls) >= call:
+                raise KeyboardInterrupt
+            return change(*args, **options)
+
+        return inner
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "unlink"):
+            patch.setattr(Path, name, counted(getattr(Path, name)))
+        with contextlib.suppress(KeyboardInterrupt):
+            models[1].save_pretrained(tmp_path)
+    found = emissions(pe.SequenceTagger.from_pretrained(tmp_path), CORPUS[:2])
+    assert any(torch.equal(found, one) for one in expected)
+    models[1].save_pretrained(tmp_path)  # the next save is whole
+    opened = pe.SequenceTagger.from_pretrained(tmp_path)
+    assert torch.equal(emissions(opened, CORPUS[:2]), expected[1])
 
 
 # --- damaged and old folders ---------------------------------------------------------------------

@@ -234,6 +234,11 @@ def test_scores_that_are_not_numbers_have_no_label() -> None:
             lambda: over_words(pe.PairClassifier).encode([(["me"], ["a"], ["b"])]),
         ),
         (
+            ValueError,
+            r"inputs must have the axes \(batch, 2, word\), got shapes \[\(2, 3\)\]$",
+            lambda: over_words(pe.PairClassifier).logits(torch.ones(2, 3, 4, dtype=torch.int64)),
+        ),
+        (
             TypeError,
             r"texts\[0\] must be a list of words, got the string",
             lambda: over_words().predict(["me gusta"]),

@@ -115,6 +115,11 @@ def test_reads_words_as_the_lexicon(model, folder) -> None:
             r"sentences\[1\] must be a list of words, got \['me', 3\]$",
             lambda x: x.encode([["me"], ["me", 3]]),
         ),
+        (
+            ValueError,
+            r"ids must be in \[0, \d+\), got -1$",
+            lambda x: x.scores(np.array([[2, -1]]), np.ones((1, 2), bool)),
+        ),
     ],
 )
 def test_wrong_inputs(folder, error, message: str, call) -> None:

@@ -279,6 +279,12 @@ UNEVEN_RULE = "the tags of a sentence must be as many as the words, 2, got 1"
         (CORPUS, DEV, {"metric": "recall"}, "metric must be one of 'f1', .*, got 'recall'"),
         (CORPUS, DEV, {"num_train_epochs": 0}, "num_train_epochs must be a positive .*, got 0"),
         (CORPUS, DEV, {"optimizer": torch.optim.Adam}, "optimizer must be a function of .*Adam"),
+        (
+            CORPUS,
+            DEV,
+            {"optimizer": lambda _: torch.optim.Adam(torch.nn.Linear(2, 2).parameters())},
+            "optimizer must hold parameters of the model, got none",
+        ),
     ],
 )
 def test_wrong_values_show_before_the_first_step(train, dev, options, message: str) -> None:

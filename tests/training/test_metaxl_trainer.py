@@ -336,6 +336,9 @@ def test_a_bad_loss_stops_and_names_the_step() -> None:
     ("call", "message"),
     [
         (lambda: Setting(objective="jt"), "objective must be one of 'metaxl', .*, got 'jt'"),
+        (lambda: Setting(method="exact"), "method must be one of .*, got 'exact'"),
+        (lambda: Setting(target_weight=-1.0), "target_weight must be 0 or more, got -1.0"),
+        (lambda: Setting(max_grad_norm=-1.0), "max_grad_norm must be positive, or None, got -1.0"),
         (
             lambda: Setting(batch_size=3),
             "batch_size must be even, because a target_weight of 1.0 splits target batches, got 3",

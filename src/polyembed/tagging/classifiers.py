@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from polyembed._checks import (
     check_choice,
@@ -310,6 +310,9 @@ class PairClassifier(TextClassifier):
         """
         if self.reads_pieces:
             return self._pool_pieces(*inputs)
+        shapes = {tuple(part.shape[:2]) for part in tree_leaves(inputs) if isinstance(part, Tensor)}
+        both = all(len(shape) == 2 and shape[1] == 2 for shape in shapes)
+        require(both, "inputs", "have the axes (batch, 2, word)", f"shapes {sorted(shapes)}")
         flat = tree_map_only(Tensor, lambda part: part.flatten(0, 1), inputs)
         pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)

@@ -19,9 +19,9 @@ from polyembed._progress import progress_bar
 from polyembed.tagging.text_model import to_device
 from polyembed.training.state import Epoch, FitResult, TrainingState, sizes_of
 from polyembed.transfer.joint import joint_step
-from polyembed.transfer.metaxl import metaxl_step
+from polyembed.transfer.metaxl import METHODS, metaxl_step
 from polyembed.transfer.rtn import listed
-from polyembed.transfer.steps import check_modules, layers_of, model_loss, trained
+from polyembed.transfer.steps import check_modules, check_options, layers_of, model_loss, trained
 
 SOURCE = "source"
 Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
@@ -77,6 +77,11 @@ class MetaXLOptions:
 
     def __post_init__(self) -> None:
         check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("method", self.method, METHODS)
+        check_options(self.target_weight, self.amp_dtype)
+        for name in ("max_grad_norm", "meta_max_grad_norm"):
+            norm = getattr(self, name)
+            require(norm is None or norm > 0, name, "be positive, or None", norm)
         for name in ("num_train_epochs", "batch_size", "gradient_accumulation_steps"):
             check_positive(**{name: getattr(self, name)})
         require(self.backoff_epochs >= 0, "backoff_epochs", "be 0 or more", self.backoff_epochs)

@@ -127,7 +127,11 @@ class FitOptions:
 
     def make_optimizer(self, model: nn.Module) -> Optimizer:
         """Return a new optimiser over the model's parameters."""
-        return (self.optimizer or default_optimizer)(model)
+        optimizer = (self.optimizer or default_optimizer)(model)
+        held = {value for group in optimizer.param_groups for value in group["params"]}
+        some = not held.isdisjoint(model.parameters())
+        require(some, "optimizer", "hold parameters of the model", "none")
+        return optimizer
 
     def make_scheduler(self, optimizer: Optimizer, num_steps: int) -> LRScheduler | None:
         """Return a new schedule for so many steps, if there is one."""
