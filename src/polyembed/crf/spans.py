@@ -10,7 +10,6 @@ from torch import Tensor
 
 from polyembed._checks import check_choice, check_positive, require
 from polyembed.crf.chain import is_possible, make_chain
-from polyembed.crf.numpy_viterbi import FORBIDDEN
 from polyembed.crf.partition import backward_messages
 from polyembed.crf.scores import Emissions, Mask, TagScores, Transitions
 from polyembed.metrics import SCHEMES, Scheme, split_label
@@ -97,7 +96,7 @@ def span_log_probs(
     ahead = beta - chain.emissions
     top = beta.argmax(-1, keepdim=True)
     factor = (moves[top.squeeze(-1)] + after).logsumexp(-1, keepdim=True) - ahead.gather(-1, top)
-    ahead = torch.where(follows, ahead + factor, 0.0).clamp(min=FORBIDDEN)
+    ahead = torch.where(follows, ahead + factor, 0.0)
     ids = torch.tensor([*kinds.values()], dtype=torch.int64, device=moves.device).reshape(-1, 4)
     begin, inside, last, single = ids.unbind(1)
 
@@ -127,7 +126,7 @@ def span_log_probs(
         if by == 1:
             finish, stay = go(inside, last), go(inside, inside)
     spans = torch.where(possible[:, None, None, None], spans, IMPOSSIBLE)
-    # a forbidden score is a large finite one inside of a chain
+    # a forbidden score is a large finite one inside of a chain, or gave inf - inf
     spans = torch.where(spans > -1e20, spans, IMPOSSIBLE)
     return SpanLogProbs(chain.restore(spans, IMPOSSIBLE), types)
 
