@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -102,8 +103,45 @@ def results() -> ModuleType:
         sys.path.pop(0)
 
 
+def overhang(canvas: Any) -> list[str]:
+    """The texts of a drawing that leave its box, and the neighbouring ticks that overlap."""
+    figure, renderer = canvas.figure, canvas.get_renderer()
+    box = figure.bbox.padded(1)
+    found = []
+    for ax in filter(lambda ax: ax.get_visible(), figure.axes):
+        legend = ax.get_legend()
+        titles = [ax.title, ax._right_title]
+        texts = [*titles, ax.xaxis.label, ax.yaxis.label, *(legend.get_texts() if legend else [])]
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            labels = [tick.label1 for tick in ticks if tick.label1.get_text()]
+            texts += labels
+            boxes = [label.get_window_extent(renderer) for label in labels]
+            for label, one, other in zip(labels[1:], boxes, boxes[1:], strict=False):
+                if one.padded(-1).overlaps(other.padded(-1)):
+                    found.append(f"overlap at {label.get_text()}")
+        for text in (text for text in texts if text.get_text()):
+            extent = text.get_window_extent(renderer)
+            if not all(box.contains(*corner) for corner in extent.corners()):
+                found.append(text.get_text())
+    return found
+
+
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_results_are_well_formed_and_drawn(results: ModuleType, path: Path) -> None:
+def test_results_are_well_formed_and_drawn(
+    results: ModuleType, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = importlib.import_module("matplotlib.backends.backend_svg").FigureCanvasSVG
+    draw, cut = backend.print_svg, []
+
+    def measured(canvas: Any, *args: Any, **options: Any) -> Any:
+        found = draw(canvas, *args, **options)
+        cut.extend(overhang(backend_agg(canvas.figure)))
+        return found
+
+    backend_agg = importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg
+    monkeypatch.setattr(backend, "print_svg", measured)
     data = results.load(path)  # checked against the schema
     for table in data["tables"].values():
         assert results.write_table(table).count("\n") == len(table["rows"]) + 1
@@ -111,6 +149,7 @@ def test_results_are_well_formed_and_drawn(results: ModuleType, path: Path) -> N
         picture = results.as_figure(chart, data["tables"])
         assert "currentColor" in picture
         assert results.INK not in picture
+    assert cut == []
 
 
 def test_every_result_is_shown() -> None:

@@ -26,9 +26,10 @@ PAGES = (
     "meta_embeddings",
     "results/tagging",
     "notebooks/1_meta_embeddings",
+    "notebooks/index",
     "api/crf",
 )
-WIDTHS = (360, 1300)
+WIDTHS = (360, 800, 1300)
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 FRAMES = """<!doctype html><body style="margin: 0; white-space: nowrap"><script>
 localStorage.setItem("theme", "{theme}");
@@ -112,3 +113,18 @@ def test_no_page_scrolls_sideways(
         )
         assert abs(paper - ink) > 400
         assert (paper > ink) == (theme == "light")
+
+
+def test_the_gallery_has_the_last_picture_of_each_notebook() -> None:
+    page = SITE / "notebooks" / "index.html"
+    if not page.exists():
+        pytest.skip("no site: `make docs` builds it")
+    cards = re.findall(
+        r'href="(\w+)\.html"><img alt="[^"]*" src="([^"]+)"', page.read_text("utf-8")
+    )
+    names = sorted(path.stem for path in (ROOT / "examples" / "notebooks").glob("*.ipynb"))
+    assert [name for name, _ in cards] == names
+    for name, picture in cards:
+        assert (page.parent / picture).is_file()
+        notebook = (page.parent / f"{name}.html").read_text("utf-8")
+        assert re.findall(r'src="([^"]+\.png)"', notebook)[-1] == picture

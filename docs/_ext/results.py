@@ -252,13 +252,16 @@ def draw(chart: dict[str, Any], tables: dict[str, Any]) -> str:
         else:
             wide = 2 if len(series) > 1 else 1
             high = -(-len(series) // wide)
+            side = "right" if wide > 1 else "center"  # two narrow columns
             most = max(len(places) for _, places, _ in series)
             figure = Figure(figsize=(7, high * (0.9 + 0.26 * most)))
             axes = list(figure.subplots(high, wide, squeeze=False).flat)
             for index, (ax, one) in enumerate(zip(axes, series, strict=False)):
                 draw_marks(ax, chart, one, COLORS[0])
                 if len(series) > 1 or not chart.get("x", {}).get("label"):
-                    ax.set_title(one[0], fontsize=10, color=INK)
+                    ax.set_title(one[0], fontsize=10, color=INK, loc=side)
+                if wide > 1 and not chart.get("x", {}).get("log"):
+                    ax.locator_params(axis="x", nbins=3)
                 if index % wide and one[1] == series[index - 1][1]:
                     ax.set_yticklabels([])
             for ax in axes[len(series) :]:
