@@ -310,9 +310,10 @@ class PairClassifier(TextClassifier):
         """
         if self.reads_pieces:
             return self._pool_pieces(*inputs)
-        shapes = {tuple(part.shape[:2]) for part in tree_leaves(inputs) if isinstance(part, Tensor)}
-        both = all(len(shape) == 2 and shape[1] == 2 for shape in shapes)
-        require(both, "inputs", "have the axes (batch, 2, word)", f"shapes {sorted(shapes)}")
+        for part in tree_leaves(inputs):
+            if isinstance(part, Tensor):
+                shape = tuple(part.shape)
+                require(shape[1:2] == (2,), "inputs", "have the axes (batch, 2, word)", shape)
         flat = tree_map_only(Tensor, lambda part: part.flatten(0, 1), inputs)
         pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)
