@@ -7,8 +7,7 @@ from torch.func import grad, hessian, jacfwd, jvp
 
 from polyembed.crf import partition
 from polyembed.crf.numpy_viterbi import FORBIDDEN
-from polyembed.crf.partition import by_loop, partition_and_marginals
-from polyembed.crf.probabilities import in_probabilities
+from polyembed.crf.partition import by_loop, in_probabilities, partition_and_marginals
 
 LENGTHS = torch.tensor([7, 1, 0, 4, 3])
 MASK = torch.arange(7) < LENGTHS[:, None]

@@ -15,7 +15,7 @@ from polyembed.embeddings.embedder import WordEmbedder, require_embedder
 from polyembed.embeddings.spelled import SpelledEmbedding
 from polyembed.embeddings.surface import FeatureSum
 from polyembed.text.lexicon import Lexicon
-from polyembed.text.surface import FEATURES, SurfaceSpelling
+from polyembed.text.spelling import FEATURES, SurfaceSpelling
 
 NEIGHBOUR_FEATURES = ("lower", "shape", "suffix3")
 """The features by which a word scores its neighbours' tags."""

@@ -15,8 +15,7 @@ from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
 from polyembed.embeddings.surface import FeatureEncoder
 from polyembed.embeddings.table import RowTable
 from polyembed.text.lexicon import Lexicon
-from polyembed.text.spelling import PieceSpelling, Spelling
-from polyembed.text.surface import FEATURES, SurfaceSpelling
+from polyembed.text.spelling import FEATURES, PieceSpelling, Spelling, SurfaceSpelling
 
 
 class SpelledEmbedding(WordEmbedder):

@@ -27,8 +27,8 @@ from polyembed._checks import check_choice, must, require
 from polyembed.evaluation.results import ProtocolResult, SystemRun
 from polyembed.tagging.text_model import TextModel
 from polyembed.training import Epoch, FitOptions, FitResult, fit
-from polyembed.training.checkpoints import differences
 from polyembed.training.options import DEFAULTS, measure
+from polyembed.training.state import differences
 
 Build = Callable[[Sequence[Any], int], TextModel]
 """A system: a function that builds an untrained model from the training sentences and the seed."""

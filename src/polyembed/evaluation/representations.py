@@ -20,8 +20,7 @@ from polyembed._checks import (
 )
 from polyembed.functional.distances import hausdorff_distance
 from polyembed.tagging import to_device
-from polyembed.transfer.layers import encoder_layer
-from polyembed.transfer.rtn import transformed_output
+from polyembed.transfer.rtn import encoder_layer, transformed_output
 
 Batch = Mapping[str, Any]
 

@@ -1,7 +1,6 @@
 """Saving modules as folders: the constructor call as configuration, safetensors, and the hub."""
 
-from polyembed.saving.card import model_card
 from polyembed.saving.config import Configurable, VectorFiles
-from polyembed.saving.module import PretrainedModule
+from polyembed.saving.module import PretrainedModule, model_card
 
 __all__ = ["Configurable", "PretrainedModule", "VectorFiles", "model_card"]

@@ -3,17 +3,16 @@
 from polyembed.text.fastbpe import FastBPETokenizer
 from polyembed.text.laser import LaserTokenizer, PieceDictionary, SentencePieceTokenizer
 from polyembed.text.lexicon import Lexicon
-from polyembed.text.normalize import Normalizer
-from polyembed.text.pieces import Pieces, align_words
-from polyembed.text.spelling import Spelling
-from polyembed.text.surface import SurfaceSpelling
-from polyembed.text.surfaces import piece_surfaces
-from polyembed.text.tagsets import to_universal_tags
-from polyembed.text.transliterate import (
+from polyembed.text.normalize import (
     DictionaryTransliterator,
+    Normalizer,
     SchemeTransliterator,
     hinglish_words,
 )
+from polyembed.text.pieces import Pieces, align_words
+from polyembed.text.spelling import Spelling, SurfaceSpelling
+from polyembed.text.surfaces import piece_surfaces
+from polyembed.text.tagsets import to_universal_tags
 
 __all__ = [
     "DictionaryTransliterator",

@@ -1,13 +1,11 @@
 """Loops over the parts, for those who have none of their own."""
 
-from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
-from polyembed.training.fit import EnsembleResult, fit, fit_ensemble
+from polyembed.training.fit import DataCollatorForWords, EnsembleResult, fit, fit_ensemble
 from polyembed.training.masked_lm import adapt_masked_lm
 from polyembed.training.masked_scores import perplexity, switch_points
 from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer
 from polyembed.training.options import FitOptions, default_optimizer, noam_schedule
-from polyembed.training.state import Epoch, FitResult
-from polyembed.training.trainers import DataCollatorForWords
+from polyembed.training.state import Epoch, FitResult, load_checkpoint, save_checkpoint
 
 __all__ = [
     "DataCollatorForWords",

@@ -4,9 +4,12 @@ vocabularies.
 
 from polyembed.transfer.adversarial import AdversarialOptions
 from polyembed.transfer.joint import JointStep, joint_step
-from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.metaxl import MetaXLStep, metaxl_gradients, metaxl_step
-from polyembed.transfer.rtn import RepresentationTransformationNetwork, transformed_output
+from polyembed.transfer.rtn import (
+    RepresentationTransformationNetwork,
+    encoder_layer,
+    transformed_output,
+)
 from polyembed.transfer.spaces import TranslationAccuracy, align_spaces, translation_accuracy
 from polyembed.transfer.vocabulary import ExtendedVocabulary, extend_vocabulary
 

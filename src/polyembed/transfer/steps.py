@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from polyembed._checks import class_name, must, require
-from polyembed.transfer.layers import encoder_layer
-from polyembed.transfer.rtn import listed
+from polyembed.transfer.rtn import encoder_layer, listed
 
 LOSS = "loss"
 WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule"}

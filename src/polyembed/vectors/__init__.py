@@ -2,12 +2,10 @@
 
 from polyembed.vectors.bpemb import BPEmbVectors
 from polyembed.vectors.fasttext import FastTextVectors
-from polyembed.vectors.joined import JoinedVectors
 from polyembed.vectors.laser import fetch_laser, read_merges, read_pieces
-from polyembed.vectors.mapped import OrthogonalMapping
+from polyembed.vectors.mapped import JoinedVectors, OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
-from polyembed.vectors.textfile import TextVectors
-from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
+from polyembed.vectors.textfile import TextVectors, Word2VecBinaryVectors
 from polyembed.vectors.words import as_source
 
 __all__ = [

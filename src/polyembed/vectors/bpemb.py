@@ -14,8 +14,7 @@ from polyembed.saving import VectorFiles
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.laser import fetch
 from polyembed.vectors.protocol import Rows
-from polyembed.vectors.textfile import TextVectors
-from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
+from polyembed.vectors.textfile import TextVectors, Word2VecBinaryVectors
 
 BASE_URL = "https://bpemb.h-its.org/"
 

@@ -1,8 +1,7 @@
 """LASER: the encoder and its checkpoints, word embedders over it, sentence vectors."""
 
 from polyembed.encoders.laser.encoder import LaserEncoder, load_laser
-from polyembed.encoders.laser.sentences import LaserSentences
-from polyembed.encoders.laser.words import BPEGRU, BPEBow, LaserElmo, LaserTop
+from polyembed.encoders.laser.words import BPEGRU, BPEBow, LaserElmo, LaserSentences, LaserTop
 
 __all__ = [
     "BPEGRU",
