@@ -21,8 +21,8 @@ from polyembed._checks import check_ids, check_positive, check_probability, must
 from polyembed._views import evaluation_view
 from polyembed.saving import PretrainedModule
 from polyembed.text import DictionaryTransliterator
-from polyembed.text.spelling import spelling_table
 from polyembed.text.normalize import convert_words
+from polyembed.text.spelling import spelling_table
 
 RUN = re.compile("[A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff]+")
 _LOAN_NUKTA = re.compile("(?<=[कखगजफ])\u093c")
