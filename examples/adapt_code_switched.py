@@ -33,6 +33,7 @@ from _encoder import add_encoder_arguments, be_quiet, find_model, load_encoder
 from _files import add_file_arguments, read_all_files, tags_of
 from _mixes import MIXES, Mix, Task, load_lince, mix_of_files, shortened
 from _recipes import RECIPES, check_keys, positive
+from _switches import switch_accuracy
 
 import polyembed as pe
 from polyembed.evaluation import (
@@ -43,7 +44,7 @@ from polyembed.evaluation import (
 from polyembed.metrics import accuracy, entity_f1, per_tag
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging import FocalLoss, LabelCrossEntropy, class_weights, label_counts
-from polyembed.training import FitOptions, adapt_masked_lm, fit, perplexity, switch_points
+from polyembed.training import FitOptions, adapt_masked_lm, fit, perplexity
 
 RECIPE = RECIPES["codeswitch2025"]
 EXAMPLES = ("mlm_probability", "max_length", "truncation")
@@ -191,8 +192,8 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
         tokenizer.save_pretrained(folder)
         row = [f"{100 * share:g} %", len(part), epochs, perplexity(model, tokenizer, held_out)]
         if seen:
-            points = switch_points(model, tokenizer, seen, folds=4)
-            row += [100 * points.switch.accuracy, 100 * points.rest.accuracy]
+            found = switch_accuracy(model, tokenizer, seen)
+            row += [100 * found["switch"], 100 * found["rest"]]
         rows.append(tuple(row))
         print(f"{title}, {row[0]}: " + ", ".join(str(cell) for cell in row[1:]), flush=True)
         for name, task in mix.tasks.items():

@@ -299,6 +299,16 @@ NO_TEXT = "texts must hold at least one text with a piece, got none"
             "tokenizer must have at most the model's 7 pieces, got 18",
         ),
         (
+            {"texts": [TaggedSentence(("gato",), ("X",))], "mask_switches": True},
+            ValueError,
+            r"a sentence must have .* a language for each of them \(texts\[0\]\), got languages None",
+        ),
+        (
+            {"texts": SWITCHED, "mask_switches": True, "max_length": 3},
+            ValueError,
+            r"texts\[0\]\.words\[0\] must have at most 1 pieces .*, got 2",
+        ),
+        (
             {"texts": SWITCHED, "mask_switches": True, "whole_word_mask": True},
             ValueError,
             "whole_word_mask must be False with mask_switches, got True",

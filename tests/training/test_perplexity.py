@@ -1,17 +1,19 @@
-"""Perplexity and switch points: the plain loops, whatever the batches."""
+"""Perplexity, and the accuracy at switches of language: the plain loops, whatever the batches."""
 
 import math
 import random
 
 import pytest
 import torch
-from tiny_masked_lm import SIZES, TEXTS, TOKENIZER, Spy, build, pieces_of
+from _switches import kinds_of, switch_accuracy
+from tiny_masked_lm import SIZES, TEXTS, TOKENIZER, build, pieces_of
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, TrainingArguments
 
 from polyembed.data import TaggedSentence
-from polyembed.training import adapt_masked_lm, perplexity, switch_points
+from polyembed.training import adapt_masked_lm, perplexity
+from polyembed.training.masked_text import ExampleEncoder
 
 
 def plain_perplexity(
@@ -67,61 +69,52 @@ SENTENCES = [
 KINDS = ["RSRS", "NRNRNS", "R", "RSSR"]
 
 
-def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[tuple[float, bool]]]:
+def plain_hits(model: nn.Module, folds: int) -> dict[str, list[bool]]:
     """Mask words in rows of one sentence, one row a pass."""
-    model = model.double().eval()
-    found: dict[str, list[tuple[float, bool]]] = {"S": [], "R": [], "N": []}
+    model = model.eval()
+    found: dict[str, list[bool]] = {"S": [], "R": [], "N": []}
     for sentence, kinds in zip(SENTENCES, KINDS, strict=True):
         pieces = [pieces_of(word) for word in sentence.words]
         row = [0, *(piece for ids in pieces for piece in ids), 2]
         words = [None, *(i for i, ids in enumerate(pieces) for _ in ids), None]
-        step = len(pieces) if folds is None else folds
-        for fold in range(step):
-            places = [i for i, word in enumerate(words) if word is not None and word % step == fold]
+        for fold in range(folds):
+            places = [
+                i for i, word in enumerate(words) if word is not None and word % folds == fold
+            ]
             masked = [TOKENIZER.mask_token_id if i in places else x for i, x in enumerate(row)]
             with torch.no_grad():
-                scores = model(input_ids=torch.tensor([masked])).logits[0].log_softmax(-1)
+                scores = model(input_ids=torch.tensor([masked])).logits[0]
             for i in places:
-                right = int(scores[i].argmax()) == row[i]
-                found[kinds[words[i]]].append((-float(scores[i, row[i]]), right))
+                found[kinds[words[i]]].append(int(scores[i].argmax()) == row[i])
     return found
 
 
-@pytest.mark.parametrize("folds", [None, 2])
-def test_switch_points_are_the_plain_loop(folds: int | None) -> None:
+@pytest.mark.parametrize("folds", [6, 2])
+def test_accuracy_at_switches_is_the_plain_loop(folds: int) -> None:
     pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
+    letters = {"switch": "S", "rest": "R", None: "N"}
+    assert ["".join(letters[kind] for kind in kinds_of(one)) for one in SENTENCES] == KINDS
     model = build()
     args = TrainingArguments(
         num_train_epochs=4, per_device_train_batch_size=3, learning_rate=0.01, use_cpu=True
     )
     adapt_masked_lm(model, TOKENIZER, TEXTS, args, max_length=17)  # some guesses are right
-    result = switch_points(model, TOKENIZER, SENTENCES, folds=folds, max_length=17, batch_size=3)
+    found = switch_accuracy(model, TOKENIZER, SENTENCES, folds=folds, max_length=17)
     assert model.training
-    expected = plain_switch_points(model, folds)
-    for name, kind in (("switch", "S"), ("rest", "R"), ("no_language", "N")):
-        score, scores = getattr(result, name), expected[kind]
-        assert score.pieces == len(scores)
-        assert score.words == sum(kinds.count(kind) for kinds in KINDS)
-        assert score.loss == pytest.approx(sum(loss for loss, _ in scores) / len(scores), rel=1e-5)
-        assert score.accuracy == pytest.approx(sum(hit for _, hit in scores) / len(scores))
-    assert 0 < result.rest.accuracy < 1
-
-
-def test_switch_points_of_other_tags() -> None:
-    counts = switch_points(
-        build(), TOKENIZER, SENTENCES, max_length=17, no_language={"OTHER", "MIXED"}
-    )
-    assert (counts.switch.words, counts.rest.words, counts.no_language.words) == (4, 7, 4)
-    alone = switch_points(build(), TOKENIZER, SENTENCES[2:3], max_length=17)
-    assert (alone.rest.words, alone.switch.words) == (1, 0)
-    assert math.isnan(alone.switch.accuracy)
+    expected = plain_hits(model, folds)
+    for name in ("switch", "rest"):
+        hits = expected[letters[name]]
+        assert found[name] == pytest.approx(sum(hits) / len(hits))
+    assert 0 < found["rest"] < 1
+    assert math.isnan(switch_accuracy(model, TOKENIZER, SENTENCES[2:3])["switch"])
 
 
 def test_long_sentences_lose_no_word() -> None:
-    sentence = spoken(" ".join(["gato/es", "runs/en"] * 9))
-    result = switch_points(build(), TOKENIZER, [sentence], max_length=17)
-    assert (result.switch.words, result.rest.words) == (17, 1)
-    assert result.switch.pieces + result.rest.pieces == 36
+    encoder = ExampleEncoder(build(), TOKENIZER, max_length=17)
+    words = ["gato", "runs"] * 9
+    found = [(first, part.ids[1:-1]) for first, part in encoder.words(words, "sentence")]
+    assert [piece for _, ids in found for piece in ids] == pieces_of(" ".join(words))
+    assert [first for first, _ in found] == [0, 7, 14]
 
 
 def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
@@ -134,29 +127,7 @@ def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
     names = {"pad_token": "<pad>", "mask_token": "<mask>"}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **names)
     model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES))
-    spy = Spy(model)
-    switch_points(model, tokenizer, [spoken("gato/es runs/en the/en")])
-    ids = tokenizer(" gato runs the")["input_ids"]
-    assert tokenizer.convert_ids_to_tokens(ids)[-1] == "\u0120the"
-    seen = {piece for batch in spy.batches for row in batch["input_ids"].tolist() for piece in row}
-    assert seen - {tokenizer.mask_token_id} == set(ids)
-
-
-@pytest.mark.parametrize(
-    ("sentences", "options", "message"),
-    [
-        (
-            [TaggedSentence(("gato",), ("X",))],
-            {},
-            "a sentence must have words and a language for each .*, got languages None",
-        ),
-        (
-            [spoken("gato/es runs./en")],
-            {"max_length": 4},
-            r"sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3",
-        ),
-    ],
-)
-def test_wrong_sentences(sentences: list, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        switch_points(build(), TOKENIZER, sentences, **{"max_length": 17, **options})
+    encoder = ExampleEncoder(model, tokenizer, max_length=17)
+    [(_, part)] = encoder.words(["gato", "runs", "the"], "sentence")
+    assert part.ids == tokenizer(" gato runs the")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(part.ids)[-1] == "\u0120the"

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, require, require_type
 from polyembed.data.lines import MISSING_TAG, TaggedSentence, read_blocks
 
 LINCE_TASKS = {
@@ -111,8 +111,9 @@ def write_lince_predictions(
     blocks = []
     for index, prediction in enumerate(predictions):
         name = f"predictions[{index}]"
-        if isinstance(prediction, str):
-            raise TypeError(must(name, "be the labels of a sentence", class_name(prediction)))
+        require_type(
+            not isinstance(prediction, str), name, "be the labels of a sentence", prediction
+        )
         labels = prediction.tags if isinstance(prediction, TaggedSentence) else prediction
         require(len(labels) > 0, name, "have a label for each word", "none")
         for label in labels:

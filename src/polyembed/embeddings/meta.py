@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, check_words, class_name, must, require
+from polyembed._checks import check_positive, check_words, require, require_type
 from polyembed._views import shallow_copy
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
 from polyembed.embeddings.embedder import WordEmbedder, require_embedder
@@ -72,9 +72,13 @@ class CombinedEmbedder(WordEmbedder):
         members = self.members
         if self.lexicon is not None:
             return [member(inputs) for member in members]
-        if type(inputs) not in (tuple, list) or len(inputs) != len(members):
-            rule = f"be a tuple of {len(members)} members' inputs, as encode makes it"
-            raise TypeError(must("inputs", rule, class_name(inputs)))
+        rule = f"be a tuple of {len(members)} members' inputs, as encode makes it"
+        require_type(
+            type(inputs) in (tuple, list) and len(inputs) == len(members),
+            "inputs",
+            rule,
+            inputs,
+        )
         return [member(part) for member, part in zip(members, inputs, strict=True)]
 
     def with_words(self, words: Iterable[str]) -> Self:

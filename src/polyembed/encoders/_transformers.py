@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from polyembed._checks import class_name, import_optional, must, require
+from polyembed._checks import class_name, import_optional, must, require, require_type
 from polyembed._views import copied_tree
 from polyembed.text.pieces import align_words
 
@@ -182,8 +182,12 @@ def probe(tokenizer: Any) -> list[int] | None:
     """Return how a tokenizer that can be saved cuts `PROBES`, special pieces included."""
     if tokenizer is None:
         return None
-    if not hasattr(tokenizer, "save_pretrained"):
-        raise TypeError(must("tokenizer", "be of transformers to be saved", class_name(tokenizer)))
+    require_type(
+        hasattr(tokenizer, "save_pretrained"),
+        "tokenizer",
+        "be of transformers to be saved",
+        tokenizer,
+    )
     with torch.device("cpu"):  # a folder's modules are built on the meta device
         pieces = align_words([PROBES], tokenizer, overflow="window")
     found: list[int] = pieces.piece_ids[0].tolist()

@@ -24,6 +24,7 @@ from polyembed._checks import (
     class_name,
     must,
     require,
+    require_type,
 )
 from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view
@@ -405,8 +406,8 @@ class CachedEmbedder(WordEmbedder):
 
 def _check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> list[int] | None:
     """Return the numbers of layers, counted from the embeddings; None for the encoder's vectors."""
-    if not isinstance(encoder, ContextualEmbedder):
-        raise TypeError(must("encoder", "be a contextual embedder", class_name(encoder)))
+    contextual = isinstance(encoder, ContextualEmbedder)
+    require_type(contextual, "encoder", "be a contextual embedder", encoder)
     if layers is None:
         return None
     if not isinstance(encoder, PretrainedWordEncoder):

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from polyembed._checks import check_choice, check_sentences, class_name, must, require
+from polyembed._checks import check_choice, check_sentences, require, require_type
 from polyembed.encoders.char2subword import EDGE, INSIDE, Char2Subword
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.pretrained import PretrainedWordEncoder
@@ -76,8 +76,8 @@ class CharWordEncoder(ContextualEmbedder):
         super().__init__()
         check_choice("unit", unit, ("piece", "word"))
         table = encoder.model.get_input_embeddings()  # type: ignore[operator]
-        if not isinstance(table, nn.Embedding) or hasattr(table, "embed_scale"):
-            raise TypeError(must("encoder", "have a plain table of its pieces", class_name(table)))
+        plain = isinstance(table, nn.Embedding) and not hasattr(table, "embed_scale")
+        require_type(plain, "encoder", "have a plain table of its pieces", table)
         size, dim = table.embedding_dim, char2subword.embedding_dim
         require(dim == size, "char2subword", f"give vectors of size {size}", dim)
         self.encoder = encoder

@@ -13,8 +13,7 @@ from polyembed._checks import (
     check_mask,
     check_sentences,
     check_tensor,
-    class_name,
-    must,
+    require_type,
 )
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.text.pieces import Pieces
@@ -77,8 +76,7 @@ class ContextualEmbedder(WordEmbedder):
 
 def check_pieces(pieces: Pieces) -> None:
     """Require a batch of pieces; on the CPU also that words are in the order of their pieces."""
-    if not isinstance(pieces, Pieces):
-        raise TypeError(must("pieces", "be Pieces, as encode makes them", class_name(pieces)))
+    require_type(isinstance(pieces, Pieces), "pieces", "be Pieces, as encode makes them", pieces)
     check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
     check_ids("piece_ids", pieces.piece_ids)
     check_tensor("piece_mask", pieces.piece_mask)

@@ -16,9 +16,8 @@ from polyembed._checks import (
     check_last_dim,
     check_mask,
     check_positive,
-    class_name,
-    must,
     require,
+    require_type,
 )
 from polyembed.functional.masking import masked_mean, select_valid
 from polyembed.saving import PretrainedModule
@@ -265,8 +264,12 @@ class DLFA(LayerFusion):
 
 def check_fusion(fusion: LayerFusion | None) -> LayerFusion:
     """Require a fusion; the last layer if None."""
-    if not (fusion is None or isinstance(fusion, LayerFusion)):
-        raise TypeError(must("fusion", "be a LayerFusion, such as ScalarMix", class_name(fusion)))
+    require_type(
+        (fusion is None or isinstance(fusion, LayerFusion)),
+        "fusion",
+        "be a LayerFusion, such as ScalarMix",
+        fusion,
+    )
     return LastLayer() if fusion is None else fusion
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, class_name, must, require, require_type
 from polyembed._views import evaluation_view
 from polyembed.encoders._transformers import (
     ADAPTER,
@@ -122,8 +122,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         found: Any = model
         if isinstance(model, str | os.PathLike):
             found, tokenizer = open_model(model, tokenizer)
-        if not hasattr(found, "base_model"):
-            raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
+        require_type(hasattr(found, "base_model"), "model", "be an encoder of transformers", model)
         found, self.adapters = without_wrapper(found)
         self.model: nn.Module = found.base_model
         known = inspect.signature(self.model.forward).parameters

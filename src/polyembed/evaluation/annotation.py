@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._checks import check_choice, check_positive, require, require_type
 from polyembed._views import evaluation_view
 from polyembed.tagging import CRFDecoder, SequenceTagger, VotingEnsemble, to_device
 from polyembed.tagging.tagger import Tagger
@@ -65,10 +65,9 @@ def rank_for_annotation(
     check_choice("by", by, RULES)
     check_positive(batch_size=batch_size, count=1 if count is None else count)
     require(count is not None or not diverse, "count", "be given with diverse", None)
-    if by == "vote" and not isinstance(model, VotingEnsemble):
-        raise TypeError(must("model", "be a VotingEnsemble to rank by votes", class_name(model)))
-    if not isinstance(model, Tagger):
-        raise TypeError(must("model", "be a tagger", class_name(model)))
+    votes = by != "vote" or isinstance(model, VotingEnsemble)
+    require_type(votes, "model", "be a VotingEnsemble to rank by votes", model)
+    require_type(isinstance(model, Tagger), "model", "be a tagger", model)
     known = [list(words) for words in texts]
     full = [i for i, words in enumerate(known) if words]
     scores = _scores(model, [known[i] for i in full], by, batch_size)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import require, require_type
 from polyembed._version import __version__
 from polyembed.saving.config import Configurable, find_class, name_of
 
@@ -77,13 +77,10 @@ class _Writer:
             return {str(key): self.encode(item, f"{name}.{key}") for key, item in value.items()}
         if id(value) in self.seen:
             return {"same_as": self.seen[id(value)][0]}
-        if not isinstance(value, Configurable):
-            rule = "be something that can be rebuilt from its configuration"
-            raise TypeError(must(name, rule, class_name(value)))
-        if isinstance(value, nn.Module) and value not in self.modules:
-            raise TypeError(
-                must(name, "be a submodule, whose weights are saved", class_name(value))
-            )
+        rule = "be something that can be rebuilt from its configuration"
+        require_type(isinstance(value, Configurable), name, rule, value)
+        inside = not isinstance(value, nn.Module) or value in self.modules
+        require_type(inside, name, "be a submodule, whose weights are saved", value)
         number = len(self.seen)
         self.seen[id(value)] = (number, value)  # the object too, so that its id is not used again
         find_class(name_of(type(value)))  # it must be found again

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_sentences, class_name, must, require
+from polyembed._checks import check_choice, check_sentences, require, require_type
 from polyembed.text.pieces import Pieces, is_sentencepiece, pad_pieces, padding_id, piece_limit
 from polyembed.text.spelling import pad_rows
 
@@ -69,8 +69,8 @@ def align_pairs(
         [[2, 1, 3, 2, 1]]
     """
     check_choice("overflow", overflow, ("error", "truncate"))
-    if is_sentencepiece(tokenizer) or not callable(tokenizer):
-        raise TypeError(must("tokenizer", "be one of transformers", class_name(tokenizer)))
+    theirs = callable(tokenizer) and not is_sentencepiece(tokenizer)
+    require_type(theirs, "tokenizer", "be one of transformers", tokenizer)
     limit = piece_limit(tokenizer) if max_length is None else max_length
     cut = overflow == "truncate" and limit is not None
     options = {"truncation": "longest_first", "max_length": limit} if cut else {"verbose": False}

@@ -14,9 +14,9 @@ from polyembed._checks import (
     check_choice,
     check_positive,
     check_sentences,
-    class_name,
     must,
     require,
+    require_type,
 )
 from polyembed.text.spelling import pad_rows
 
@@ -167,8 +167,7 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
     if is_sentencepiece(tokenizer):
         return (), ()
     rule = "be of transformers or a SentencePieceProcessor"
-    if not callable(tokenizer):
-        raise TypeError(must("tokenizer", rule, class_name(tokenizer)))
+    require_type(callable(tokenizer), "tokenizer", rule, tokenizer)
     text = _known_text(tokenizer)
     (bare,), (full,) = _cut([text], tokenizer), _cut([text], tokenizer, special=True)
     for start in range(len(full) - len(bare) + 1):

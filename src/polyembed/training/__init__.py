@@ -2,7 +2,7 @@
 
 from polyembed.training.fit import DataCollatorForWords, EnsembleResult, fit, fit_ensemble
 from polyembed.training.masked_lm import adapt_masked_lm
-from polyembed.training.masked_scores import perplexity, switch_points
+from polyembed.training.masked_scores import perplexity
 from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer
 from polyembed.training.options import FitOptions, default_optimizer, noam_schedule
 from polyembed.training.state import Epoch, FitResult, load_checkpoint, save_checkpoint
@@ -23,5 +23,4 @@ __all__ = [
     "noam_schedule",
     "perplexity",
     "save_checkpoint",
-    "switch_points",
 ]

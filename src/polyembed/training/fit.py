@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import class_name, must, require, require_type
 from polyembed._progress import progress_bar
 from polyembed.encoders import PretrainedWordEncoder
 from polyembed.metrics import settled
@@ -84,9 +84,8 @@ def fit(
         >>> fit(tagger, data, data, FitOptions(num_train_epochs=1, metric="accuracy")).best.number
         1
     """
-    if not isinstance(model, TextModel):
-        rule = "be a tagger or a classifier of this library, not wrapped"
-        raise TypeError(must("model", rule, class_name(model)))
+    rule = "be a tagger or a classifier of this library, not wrapped"
+    require_type(isinstance(model, TextModel), "model", rule, model)
     training = _Training(model, train, dev, options, seed, checkpoint)
     state = training.state
     devices = [training.device] if training.device.type == "cuda" else []

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,11 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from polyembed._checks import require
-from polyembed.training.masked_scores import near_switches
 from polyembed.training.masked_text import Example, ExampleEncoder, Texts, read_texts
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
+
+
+NO_LANGUAGE = frozenset({"_", "OTHER", "other", "rest", "eng&spa", "ne", "ambiguous", "unk"})
+"""Tags of words that have no language, in SAGT's ``CSID`` and in LinCE."""
 
 
 class AdaptationResult(NamedTuple):
@@ -101,10 +105,10 @@ def adapt_masked_lm(
     epoch. With `whole_word_mask` words are drawn, and all their pieces masked.
 
     With `mask_switches`, pieces of words at or next to a switch of language are masked with
-    priority (after Das et al. 2023): both words of a switch, as `switch_points` finds it. Of n
-    pieces with k of such words, each of the k is in M with probability ``q = min(1, n p / k)``,
-    each of the others with ``(n p - k q) / (n - k)``, where p is `mlm_probability`: n p on average,
-    as without.
+    priority (after Das et al. 2023): both words of a switch, across words without a language such
+    as punctuation. Of n pieces with k of such words, each of the k is in M with probability
+    ``q = min(1, n p / k)``, each of the others with ``(n p - k q) / (n - k)``, where p is
+    `mlm_probability`: n p on average, as without.
 
     An example holds one text. A text longer than `max_length` becomes several examples; with
     `truncation` its tail is dropped. Texts without a piece are left out, as are lone surrogates.
@@ -209,10 +213,23 @@ def adapt_masked_lm(
     return AdaptationResult(tuple(losses or [outcome.training_loss]), outcome.global_step)
 
 
+def _near_switches(sentence: Any, name: str) -> set[int]:
+    """Return the numbers of the words on both sides of a switch of language."""
+    languages = getattr(sentence, "languages", None)
+    fits = languages is not None and len(languages) == len(sentence.words)
+    rule = f"have words and a language for each of them ({name})"
+    require(fits, "a sentence", rule, f"languages {languages}")
+    spoken = [
+        (i, language) for i, language in enumerate(languages or ()) if language not in NO_LANGUAGE
+    ]
+    switches = ((i, j) for (i, before), (j, after) in pairwise(spoken) if before != after)
+    return {i for pair in switches for i in pair}
+
+
 def _at_switches(encoder: ExampleEncoder, sentences: Sequence[Any]) -> Iterator[Example]:
     """Yield the examples of sentences, with priority for pieces at or next to a switch."""
     for number, sentence in enumerate(sentences):
-        near = near_switches(sentence, f"texts[{number}]")
+        near = _near_switches(sentence, f"texts[{number}]")
         for first, part in encoder.words(sentence.words, f"texts[{number}]"):
             if part.size:
                 priority = [i is not None and first + i in near for i in part.words]

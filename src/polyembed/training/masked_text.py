@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
-from polyembed._checks import check_file, class_name, must, require
+from polyembed._checks import check_file, require, require_type
 from polyembed.text.pieces import word_opener
 
 OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
@@ -47,17 +47,16 @@ class ExampleEncoder:
     """Turns texts into examples that fit a model, after checking model and tokenizer."""
 
     def __init__(
-        self, model: nn.Module, tokenizer: Any, *, max_length: int, truncation: bool = False
+        self, model: Any, tokenizer: Any, *, max_length: int, truncation: bool = False
     ) -> None:
         from transformers import PreTrainedModel
 
         head = getattr(model, "get_output_embeddings", lambda: None)()
-        if not isinstance(model, PreTrainedModel) or head is None:
-            rule = "be a transformers model for masked language modelling"
-            raise TypeError(must("model", rule, class_name(model)))
-        if not getattr(tokenizer, "is_fast", False):
-            rule = "be a fast tokenizer of transformers"
-            raise TypeError(must("tokenizer", rule, class_name(tokenizer)))
+        predicts = isinstance(model, PreTrainedModel) and head is not None
+        rule = "be a transformers model for masked language modelling"
+        require_type(predicts, "model", rule, model)
+        rule = "be a fast tokenizer of transformers"
+        require_type(getattr(tokenizer, "is_fast", False), "tokenizer", rule, tokenizer)
         require(tokenizer.mask_token_id is not None, "tokenizer", "have a mask piece", "none")
         self.room = max_length - tokenizer.num_special_tokens_to_add()
         require(self.room > 0, "max_length", "leave room beside special pieces", max_length)

@@ -16,6 +16,7 @@ from polyembed._checks import (
     class_name,
     must,
     require,
+    require_type,
 )
 from polyembed.saving import PretrainedModule
 
@@ -175,9 +176,8 @@ def hooks(
     def hook(number: int, function: Transform, share: float | Tensor | None) -> Callable[..., Any]:
         def transformed(module: nn.Module, inputs: Any, output: Any) -> Any:
             states = output[0] if isinstance(output, tuple | list) and output else output
-            if not isinstance(states, Tensor):
-                rule = "return a tensor, or a tuple whose first item is one"
-                raise TypeError(must("layer", rule, class_name(output)))
+            rule = "return a tensor, or a tuple whose first item is one"
+            require_type(isinstance(states, Tensor), "layer", rule, output)
             calls[number] += 1
             start = states if cut is None else cut(states)
             new = function(start)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import class_name, must, require, require_type
 from polyembed.transfer.rtn import encoder_layer, listed
 
 LOSS = "loss"
@@ -54,9 +54,8 @@ def check_modules(model: nn.Module, rtn: Any) -> None:
     for name, module in (("model", model), *(("rtn", one) for one in listed(rtn))):
         for part in module.modules():
             kinds = {kind.__name__ for kind in type(part).__mro__}
-            if kinds & WRAPPERS:
-                rule = "not be wrapped (gradients are averaged here: pass the module inside)"
-                raise TypeError(must(name, rule, class_name(part)))
+            rule = "not be wrapped (gradients are averaged here: pass the module inside)"
+            require_type(not (kinds & WRAPPERS), name, rule, part)
             compiled = getattr(part, "_compiled_call_impl", None) or "OptimizedModule" in kinds
             rule = "not be compiled (it would skip the hooks)"
             require(not compiled, name, rule, class_name(part))
@@ -65,8 +64,7 @@ def check_modules(model: nn.Module, rtn: Any) -> None:
 def check_batches(**batches: Any) -> None:
     """Require lists of batches."""
     for name, value in batches.items():
-        if not isinstance(value, list | tuple):
-            raise TypeError(must(name, "be a list of batches", class_name(value)))
+        require_type(isinstance(value, list | tuple), name, "be a list of batches", value)
         require(len(value) > 0, name, "hold at least one batch", "none")
 
 

@@ -11,7 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from polyembed._checks import check_choice, check_positive, check_words, class_name, must, require
+from polyembed._checks import (
+    check_choice,
+    check_positive,
+    check_words,
+    must,
+    require,
+    require_type,
+)
 from polyembed._progress import progress_bar
 from polyembed.embeddings.table import look_up
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
@@ -183,8 +190,9 @@ def _larger_direction(states: Tensor) -> Tensor:
 
 def check_tokenizer(tokenizer: LaserTokenizer, count: int) -> None:
     """Require a tokeniser with so many pieces."""
-    if not isinstance(tokenizer, LaserTokenizer):
-        raise TypeError(must("tokenizer", "be a LaserTokenizer", class_name(tokenizer)))
+    require_type(
+        isinstance(tokenizer, LaserTokenizer), "tokenizer", "be a LaserTokenizer", tokenizer
+    )
     size = len(tokenizer.dictionary)
     require(size == count, "tokenizer", f"have a dictionary of {count} pieces", size)
 
