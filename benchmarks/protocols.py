@@ -175,8 +175,7 @@ def report(title: str, result: ProtocolResult, against: str, path: Path | None =
     seeds = sorted({run.seed for run in result.runs})
     show(path, title, result.table, seeds=seeds)
     tests = {
-        test: significance_table(result, against, test=test)
-        for test in ("randomization", "bootstrap", "sign")
+        test: significance_table(result, against, test=test) for test in ("randomization", "sign")
     }
     rows = []
     for found in zip(*(table.rows for table in tests.values()), strict=True):

@@ -78,7 +78,7 @@ def test_protocols(load, run, data_folder, tmp_path, monkeypatch) -> None:
     assert "### Zero-shot, nl to es" in printed
     for system in ("source language", "two spaces", "MUSE", "one space"):
         assert printed.count(f"| {system} ") >= 2
-    assert "p, bootstrap" in printed
+    assert "p, sign" in printed
 
 
 def test_char2subword(run, data_folder, encoder, tmp_path) -> None:

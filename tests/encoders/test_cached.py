@@ -143,11 +143,10 @@ def test_trains_beside_other_embedders_and_tags_any_text(
 
 def test_attaches_only_its_own_features(tmp_path: Path) -> None:
     embedder = stored(tmp_path)
-    other = build_encoder(pooling="last")
-    other.model.encoder.layer[0].output.dense.weight.data.normal_()
-    for name, another in {"weights": other, "pooling": build_encoder(pooling="mean")}.items():
-        store = cache_features(another, SENTENCES, tmp_path / name)
-        refused(ValueError, "store must be of this encoder", embedder.attach, store)
+    laser = LaserTop(LaserEncoder(len(toy_dictionary()), 4, 3), toy_bpe_tokenizer())
+    other = cache_features(laser, SENTENCES, tmp_path / "size")
+    message = r"store must have \(1, 8\) as \(layer, dim\), got \(1, 3\)"
+    refused(ValueError, message, embedder.attach, other)
     first = cache_features(embedder.encoder, SENTENCES, tmp_path / "1", layers=[1])
     refused(ValueError, r"hold the layers None, got \[1\]", embedder.attach, first)
     message = r"layers must hold the layers that LastLayer reads, got \[1\] without \[3\]"

@@ -5,14 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from tiny_models import tiny_model, word_piece_tokenizer
-from torch import nn
 from torch.nn.functional import cosine_similarity
 from toys import own_words
 
 import polyembed as pe
-from polyembed import DLFA, LastLayer, LayerAverage, ScalarMix
-from polyembed.encoders import LaserElmo, LaserEncoder
-from polyembed.evaluation import layer_weights, rank_layers
+from polyembed import DLFA, LastLayer, ScalarMix
+from polyembed.evaluation import rank_layers
 
 EN = [["me", "gusta", "la"], ["song"], ["gusta", "cancion", "a", "b"], ["la", "la"], ["c", "songs"]]
 DE = [["me", "song", "la"], ["songs", "b"], ["gusta", "cancion"], ["a"], ["c"]]
@@ -83,22 +81,6 @@ def test_threads_rank_an_encoder_that_trains() -> None:
     assert found == [rank_layers(ours.eval(), EN, {"de": DE}).rows] * 8
 
 
-def test_weights_of_a_mix() -> None:
-    mix = ScalarMix(3)
-    with torch.no_grad():
-        mix.scores.copy_(torch.tensor([1.0, 2.0, 4.0]).log())
-    found = layer_weights(mix)
-    assert [*map(float, found.values())] == pytest.approx([1 / 7, 2 / 7, 4 / 7])
-    assert list(found) == [0, 1, 2]
-    assert not any(weight.requires_grad for weight in found.values())
-    words = LaserElmo(LaserEncoder(7, 4, 3, num_layers=2))
-    with torch.no_grad():
-        words.mix.scores.copy_(torch.tensor([1.0, 3.0]).log())
-    found = layer_weights(words)
-    assert {layer: float(one) for layer, one in found.items()} == pytest.approx({1: 0.25, 2: 0.75})
-
-
-STATES = [torch.zeros(1, 2, 8) for _ in range(4)]
 MASK = torch.tensor([[True, True, False, True, True], [True, False, False, False, True]])
 
 
@@ -106,26 +88,16 @@ MASK = torch.tensor([[True, True, False, True, True], [True, False, False, False
     ("weighting", "mask"), [("sigmoid", MASK), ("literal", MASK), ("sigmoid", None)]
 )
 def test_weights_of_dlfa_mix_its_layers(weighting, mask) -> None:
-    """``H_1 * w + H_last * (1 - w)`` at the valid positions is what the module gives in evaluation mode."""
+    """``H_1 * w + H_last * (1 - w)`` at the valid positions is what the module gives."""
     states = [torch.randn(2, 5, 8) for _ in range(4)]
-    fusion = DLFA(8, lower_layer=1, weighting=weighting).train()
-    found = layer_weights(fusion, states, mask)
-    assert list(found) == [1, 3]
-    assert fusion.training
+    fusion = DLFA(8, lower_layer=1, weighting=weighting).eval()
+    w = fusion.weight(states, mask)
     valid = torch.ones(2, 5, dtype=torch.bool) if mask is None else mask
-    parts = [(states[layer][valid].flatten() * weight) for layer, weight in found.items()]
-    torch.testing.assert_close(sum(parts), fusion.eval()(states, mask)[valid].flatten())
+    mixed = states[1] * w + states[3] * (1 - w)
+    torch.testing.assert_close(mixed[valid], fusion(states, mask)[valid])
     if mask is not None:  # what padding holds does not count
         noisy = [torch.where(mask[..., None], state, torch.nan) for state in states]
-        torch.testing.assert_close(layer_weights(fusion, noisy, mask), found)
-
-
-def test_weights_that_are_constant() -> None:
-    assert layer_weights(LastLayer(), torch.stack(STATES)) == {3: 1.0}
-    assert layer_weights(LayerAverage([-1, 1, 3, 0]), STATES) == {0: 0.25, 1: 0.25, 3: 0.5}
-    control = layer_weights(DLFA(8, lower_layer=-1), STATES)
-    assert list(control) == [3]
-    assert control[3].tolist() == [1.0] * 16
+        torch.testing.assert_close(fusion.weight(noisy, mask)[valid], w[valid])
 
 
 def ranked(targets: dict | None = None, source: list = EN, name: str = "bert", **options):
@@ -143,14 +115,6 @@ def ranked(targets: dict | None = None, source: list = EN, name: str = "bert", *
         (lambda: ranked(source=EN[:1]), "source must hold at least two sentences, got 1"),
         (lambda: ranked({"de": [*DE[:4], []]}), r"sentences must have a word each, .* \[4\]"),
         (lambda: ranked(name="llama", pooling="cls"), "pooling must be 'mean' for a causal .*"),
-        (
-            lambda: layer_weights(nn.ReLU()),
-            "fusion must be a layer fusion whose layers have weights, got ReLU",
-        ),
-        (
-            lambda: layer_weights(DLFA(8, lower_layer=1)),
-            "hidden_states must be given for DLFA, got None",
-        ),
     ],
 )
 def test_bad_input(call, message: str) -> None:

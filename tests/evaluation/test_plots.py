@@ -13,7 +13,6 @@ from toys import own_words
 
 import polyembed as pe
 from polyembed.evaluation import (
-    layer_weights,
     plot_layer_weights,
     plot_layers,
     plot_representations,
@@ -91,7 +90,7 @@ def test_bars_of_layer_weights() -> None:
     with torch.no_grad():
         mix.scores.copy_(torch.tensor([1.0, 2.0, 5.0]).log())
     mean = {1: torch.tensor([[0.1, 0.4], [0.1, 0.2]]), 2: torch.tensor([0.8])}
-    ax = plot_layer_weights({"mix": layer_weights(mix), "DLFA": mean}, ylabel="share")
+    ax = plot_layer_weights({"mix": dict(enumerate(mix.weights)), "DLFA": mean}, ylabel="share")
     by_label = {bars.get_label(): bars for bars in ax.containers if hasattr(bars, "patches")}
     for name, heights in (("mix", [1 / 8, 2 / 8, 5 / 8]), ("DLFA", [0.2, 0.8])):
         assert [bar.get_height() for bar in by_label[name].patches] == pytest.approx(heights)

@@ -36,11 +36,6 @@ from polyembed.encoders.pretrained import PretrainedWordEncoder
 
 INDEX_NAME, FEATURES_NAME = "index.json", "features.npy"
 FORMAT_VERSION = 3
-NUM_PROBES = 8
-"""The number of sentences that tell an encoder's features from another's."""
-
-SAME_FEATURES = 0.02
-"""The largest relative difference between features of one encoder on two machines."""
 
 
 def cache_features(
@@ -247,7 +242,7 @@ class CachedEmbedder(WordEmbedder):
         padding.
 
     Raises:
-        ValueError: If the store is of another encoder or other layers, is empty while
+        ValueError: If the store has vectors of another size or other layers, is empty while
             standardising, or lacks a layer that the fusion reads, or `normalize` is unknown.
         TypeError: If the encoder is not a contextual embedder, or the fusion not a `LayerFusion`.
 
@@ -327,30 +322,21 @@ class CachedEmbedder(WordEmbedder):
         """Read from this store from now on; the mean and the deviation stay.
 
         Args:
-            store: A store of this encoder, or its folder; None to read none. Its longest
-                sentences are encoded again and compared.
+            store: A store of this encoder, or its folder; None to read none.
 
         Returns:
             The embedder itself.
 
         Raises:
-            ValueError: If the store is of other layers or of another encoder.
+            ValueError: If the store is of other layers or of vectors of another size.
         """
         if isinstance(store, str | os.PathLike):
             store = FeatureStore(store)
         if store is not None:
             stored = store.layers
             require(stored == self.layers, "store", f"hold the layers {self.layers}", stored)
-            probes = [words for words in list(store.places)[-NUM_PROBES:] if words]
-            found = _compute(self.encoder, probes, self.layers)
-            for words, vectors in zip(probes, found, strict=True):
-                kept = store.get(words)
-                assert kept is not None
-                near = kept.shape == vectors.shape and bool(
-                    (kept - vectors).abs().max() <= SAME_FEATURES * vectors.abs().max()
-                )
-                rule = "be of this encoder (cache_features makes it)"
-                require(near, "store", rule, f"other vectors of {list(words)} in {store.folder}")
+            shape, found = self._shape, store.features.shape[1:]
+            require(found == shape, "store", f"have {shape} as (layer, dim)", found)
         self.store = store
         return self
 

@@ -257,20 +257,28 @@ class DLFA(LayerFusion):
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
         """Mix them."""
         lower, last = layers
-        mean = (lower + last) / 2
-        w = self.aif.weight(mean, mask) if self.weighting == "sigmoid" else self.aif(mean, mask)
+        w = self._weight(lower, last, mask)
         return last + w * (lower - last)
+
+    def weight(
+        self, hidden_states: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None = None
+    ) -> Hidden:
+        """Return ``w``, the weight of the lower layer for each number; the last has ``1 - w``."""
+        lower, last = self.chosen(hidden_states)
+        return self._weight(lower, last, mask)
+
+    def _weight(self, lower: Hidden, last: Hidden, mask: Tensor | None) -> Hidden:
+        mean = (lower + last) / 2
+        found: Tensor = (self.aif.weight if self.weighting == "sigmoid" else self.aif)(mean, mask)
+        return found
 
 
 def check_fusion(fusion: LayerFusion | None) -> LayerFusion:
     """Require a fusion; the last layer if None."""
-    require_type(
-        (fusion is None or isinstance(fusion, LayerFusion)),
-        "fusion",
-        "be a LayerFusion, such as ScalarMix",
-        fusion,
-    )
-    return LastLayer() if fusion is None else fusion
+    fusion = LastLayer() if fusion is None else fusion
+    fuses = isinstance(fusion, LayerFusion)
+    require_type(fuses, "fusion", "be a LayerFusion, such as ScalarMix", fusion)
+    return fusion
 
 
 def _layer(hidden_states: Sequence[T], layer: int, name: str) -> T:

@@ -1,7 +1,7 @@
 """Comparing systems: protocols over seeds, significance, representations, layers, pictures."""
 
 from polyembed.evaluation.annotation import rank_for_annotation
-from polyembed.evaluation.layers import layer_weights, rank_layers
+from polyembed.evaluation.layers import rank_layers
 from polyembed.evaluation.plots import (
     plot_layer_weights,
     plot_layers,
@@ -17,7 +17,6 @@ from polyembed.evaluation.representations import (
 from polyembed.evaluation.results import ProtocolResult
 from polyembed.evaluation.significance import (
     approximate_randomization,
-    paired_bootstrap,
     sign_test,
     significance_table,
 )
@@ -28,8 +27,6 @@ __all__ = [
     "approximate_randomization",
     "collect_hidden_states",
     "gain_correlation",
-    "layer_weights",
-    "paired_bootstrap",
     "plot_layer_weights",
     "plot_layers",
     "plot_representations",

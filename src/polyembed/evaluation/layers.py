@@ -7,24 +7,17 @@ from statistics import fmean
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from polyembed._checks import (
     check_choice,
     check_positive,
-    class_name,
-    must,
     require,
 )
 from polyembed._views import evaluation_view
 from polyembed.encoders import (
-    DLFA,
-    LaserElmo,
     LastLayer,
-    LayerAverage,
     PretrainedWordEncoder,
-    ScalarMix,
 )
 from polyembed.functional import masked_mean, nearest_cosine
 from polyembed.tables import Table
@@ -139,57 +132,3 @@ def _sentence_vectors(
             found.setdefault(layer, []).append(x.cpu())  # (sentence, hidden)
     vectors = {layer: torch.cat(parts) for layer, parts in found.items()}
     return {layer: x - x.mean(0) if center else x for layer, x in vectors.items()}
-
-
-def layer_weights(
-    fusion: nn.Module,
-    hidden_states: Sequence[Float[Tensor, "batch seq hidden"]] | None = None,
-    mask: Bool[Tensor, "batch seq"] | None = None,
-) -> dict[int, Float[Tensor, " weight"]]:
-    """Return the weight of each layer in a layer fusion: ``L = gamma * sum_l w_l H_l``.
-
-    `ScalarMix` and `LaserElmo` (whose layers start at 1) have ``w = softmax(s)``. `DLFA` weighs the
-    lower layer by ``w = AIF.weight((L_1 + L_2) / 2)`` and the last by ``1 - w`` (Chen & Guo 2022,
-    equation 4): one weight for each number at each valid position, which depends on the input.
-    `LayerAverage` and `LastLayer` have constant weights.
-
-    Args:
-        fusion: A `ScalarMix`, `LaserElmo`, `DLFA`, `LayerAverage` or `LastLayer`.
-        hidden_states: The embeddings, then the output of each layer; not needed for the first two.
-        mask: True = valid; None = all valid.
-
-    Returns:
-        Layer (0 = embeddings) -> its weights: one, or for `DLFA` one for each valid position and
-        dimension.
-
-    Raises:
-        TypeError: If `fusion` is another module.
-        ValueError: If `hidden_states` are needed and missing, or lack a layer.
-
-    Example:
-        >>> layer_weights(ScalarMix(2))
-        {0: tensor([0.5000]), 1: tensor([0.5000])}
-        >>> states = [torch.zeros(1, 3, 8) for _ in range(5)]
-        >>> found = layer_weights(DLFA(8, lower_layer=2), states)
-        >>> {layer: weights.shape for layer, weights in found.items()}
-        {2: torch.Size([24]), 4: torch.Size([24])}
-    """
-    if isinstance(fusion, LaserElmo):
-        return dict(enumerate(fusion.mix.weights.detach()[:, None], start=1))
-    if isinstance(fusion, ScalarMix):
-        return dict(enumerate(fusion.weights.detach()[:, None]))
-    if not isinstance(fusion, DLFA | LayerAverage | LastLayer):
-        rule = "be a layer fusion whose layers have weights"
-        raise TypeError(must("fusion", rule, class_name(fusion)))
-    if hidden_states is None:
-        raise ValueError(must("hidden_states", f"be given for {class_name(fusion)}", None))
-    numbers = list(fusion.chosen(range(len(hidden_states))))  # checks that the layers exist
-    if not isinstance(fusion, DLFA):
-        return {n: torch.tensor([numbers.count(n) / len(numbers)]) for n in sorted({*numbers})}
-    lower, top = numbers
-    mean = (hidden_states[lower] + hidden_states[top]) / 2  # (batch, seq, hidden)
-    with torch.no_grad():
-        w = evaluation_view(fusion).aif.weight(mean, mask)
-        w = w if fusion.weighting == "sigmoid" else mean * w
-    w = (w if mask is None else w[mask]).flatten()
-    return {top: torch.ones_like(w)} if lower == top else {lower: w, top: 1 - w}

@@ -92,8 +92,9 @@ def plot_layer_weights(
     """Draw the weight of each layer of an encoder: a bar for each layer, a colour for each name.
 
     Args:
-        weights: Name -> the result of `layer_weights`: layer -> a number, or several, drawn as
-            their mean and a line of one standard deviation in both directions.
+        weights: Name -> layer (0 = embeddings) -> a number, such as each of `ScalarMix.weights`; or
+            several, such as `DLFA.weight`, drawn as their mean and a line of one standard deviation
+            in both directions.
         ax: The matplotlib axes to draw on; new ones if None.
         ylabel: The label of the vertical axis.
 

@@ -34,13 +34,11 @@ class Significance(NamedTuple):
         p_value: The probability of a difference at least as large, in either direction, if the
             systems were equal.
         n: The number of sentences; for the sign test, of those that are not ties.
-        interval: The confidence interval of the difference, of a bootstrap alone.
     """
 
     difference: float
     p_value: float
     n: int
-    interval: tuple[float, float] | None = None
 
 
 def sign_test(gold: Labels, first: Labels, second: Labels) -> Significance:
@@ -69,8 +67,8 @@ def sign_test(gold: Labels, first: Labels, second: Labels) -> Significance:
 
     Example:
         >>> gold = [["DET", "NOUN"]] * 8
-        >>> sign_test(gold, gold, [["DET", "VERB"]] * 8)[:3]
-        (1.0, 0.0078125, 8)
+        >>> sign_test(gold, gold, [["DET", "VERB"]] * 8)
+        Significance(difference=1.0, p_value=0.0078125, n=8)
 
     Deviations: the paper names the sign test and alpha = 0.05, but neither the unit (here the
     sentence) nor the treatment of ties.
@@ -125,68 +123,11 @@ def approximate_randomization(
     return _randomize(*counts, num_resamples, seed)
 
 
-def paired_bootstrap(
-    gold: Labels,
-    first: Labels,
-    second: Labels,
-    *,
-    metric: Literal["f1", "accuracy"] = "f1",
-    num_resamples: int = 10_000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Significance:
-    """Test a difference on sentences drawn with replacement (Koehn 2004; Berg-Kirkpatrick et al.
-    2012).
-
-    With ``d`` the observed difference and ``d*`` the difference on as many sentences drawn from
-    these, the same for both systems,
-
-        ``p = (1 + #{|d* - d| >= |d|}) / (1 + num_resamples)``,
-
-    and the ends of the interval are quantiles of ``d*``.
-
-    Args:
-        gold: The right labels of each sentence.
-        first: The labels by one system.
-        second: The labels by the other system.
-        metric: The metric, ``"f1"`` (of entities, in the scheme that the labels' letters show)
-            or ``"accuracy"``.
-        num_resamples: The number of times that sentences are drawn.
-        confidence: The level of the interval, in (0, 1).
-        seed: The seed of the draws.
-
-    Returns:
-        The difference, the two-sided p-value, the number of sentences, and the interval.
-
-    Raises:
-        TypeError: If the labels are not one sequence per sentence.
-        ValueError: If there are fewer than two sentences or no labels, their numbers differ,
-            labels have no scheme for F1, the metric is unknown, or the confidence is outside
-            (0, 1).
-        ImportError: If scipy is not installed.
-
-    Example:
-        >>> gold = [["DET", "NOUN"]] * 20
-        >>> second = [["DET", "VERB"]] * 10 + gold[10:]
-        >>> found = paired_bootstrap(gold, gold, second, metric="accuracy")
-        >>> low, high = found.interval
-        >>> found.difference, found.p_value < 0.01, 0.1 < low < 0.25 < high < 0.4
-        (0.25, True, True)
-
-    Deviations: Berg-Kirkpatrick et al. count ``d* > 2 d`` (one-sided), Koehn the samples in which
-    the systems change places; here both directions count. The observed sample counts as one of
-    those drawn, so p is never 0.
-    """
-    require(0 < confidence < 1, "confidence", "be in (0, 1)", confidence)
-    counts = _count_both(gold, first, second, metric)
-    return _bootstrap(*counts, num_resamples, seed, confidence)
-
-
 def significance_table(
     result: ProtocolResult,
     against: str,
     *,
-    test: Literal["sign", "randomization", "bootstrap"] = "randomization",
+    test: Literal["sign", "randomization"] = "randomization",
     num_resamples: int = 10_000,
     seed: int = 0,
 ) -> Table:
@@ -204,7 +145,7 @@ def significance_table(
         result: The result of a protocol. Its metric is tested; the sign test counts right labels
             for any metric.
         against: The system that all others are tested against.
-        test: The test, ``"sign"`` (over sentences), ``"randomization"`` or ``"bootstrap"``.
+        test: The test, ``"sign"`` or ``"randomization"``, both over sentences.
         num_resamples: The number of resamples; see `approximate_randomization`.
         seed: The seed of the resamples.
 
@@ -232,7 +173,7 @@ def significance_table(
     Deviations: the paper tests single runs by the sign test, and does not say whether it corrects
     for the number of tests.
     """
-    check_choice("test", test, ("sign", "randomization", "bootstrap"))
+    check_choice("test", test, ("sign", "randomization"))
     check_choice("metric of the result", result.metric, ("f1", "accuracy"))
     systems = list(dict.fromkeys(run.system for run in result.runs))
     check_choice("against", against, systems)
@@ -251,12 +192,9 @@ def significance_table(
         for language in result.gold:
             if system != against and {(system, language), (against, language)} <= tested:
                 counts = pooled(system, language), pooled(against, language)
-                if test == "sign":
-                    found = _sign_test(*counts)
-                else:
-                    resample = _randomize if test == "randomization" else _bootstrap
-                    found = resample(*counts, num_resamples, seed)
-                rows.append((system, language, *found[:3]))
+                signs = test == "sign"
+                found = _sign_test(*counts) if signs else _randomize(*counts, num_resamples, seed)
+                rows.append((system, language, *found))
     p_values = np.array([row[3] for row in rows])
     order = np.argsort(p_values, kind="stable")
     weighted = p_values[order] * np.arange(len(rows), 0, -1)
@@ -318,28 +256,6 @@ def _randomize(first: Counts, second: Counts, num_resamples: int, seed: int) -> 
         rng=seed,
     )
     return Significance(difference, float(result.pvalue), len(first))
-
-
-def _bootstrap(
-    first: Counts, second: Counts, num_resamples: int, seed: int, confidence: float = 0.95
-) -> Significance:
-    require(len(first) > 1, "gold", "hold at least two sentences for a bootstrap", len(first))
-    difference = float(_difference(*first.sum(0), *second.sum(0)))
-    columns = np.concatenate([first, second], axis=1).T.copy()  # (4, sentence)
-    result = _stats("paired_bootstrap").bootstrap(
-        (np.arange(len(first)),),
-        lambda drawn, axis: _difference(*(column[drawn].sum(-1) for column in columns)),
-        vectorized=True,
-        n_resamples=num_resamples,
-        batch=max(1, CHUNK // len(first)),
-        confidence_level=confidence,
-        method="percentile",
-        rng=seed,
-    )
-    changes = np.abs(result.bootstrap_distribution - difference)
-    p_value = (1 + int((changes >= abs(difference) - TIE).sum())) / (1 + num_resamples)
-    low, high = map(float, result.confidence_interval)
-    return Significance(difference, p_value, len(first), (low, high))
 
 
 def _difference(a: Any, b: Any, c: Any, d: Any) -> npt.NDArray[np.float64]:
