@@ -20,7 +20,6 @@ from _recipes import check_keys, positive
 import polyembed as pe
 from polyembed.evaluation import (
     collect_hidden_states,
-    gain_correlation,
     plot_representations,
     representation_distances,
 )
@@ -452,8 +451,12 @@ def across_targets(found: Mapping[str, Found]) -> None:
                 for joint, ours in pairs
             ]
             try:
+                from scipy.stats import pearsonr, spearmanr
+
+                found_r = [test(gains, drops).statistic for test in (pearsonr, spearmanr)]
                 print(
-                    f"{name}, {size} source rows, gain and drop in distance: {gain_correlation(gains, drops)}"
+                    f"{name}, {size} source rows, correlation of gain and drop in distance: "
+                    f"Pearson {found_r[0]:.3f}, Spearman {found_r[1]:.3f}"
                 )
             except (ImportError, ValueError) as error:
                 print(f"No correlation for {name}: {error}")

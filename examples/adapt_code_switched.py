@@ -43,7 +43,7 @@ from polyembed.evaluation import (
 )
 from polyembed.metrics import accuracy, entity_f1, per_tag
 from polyembed.tables import Table, mean_and_deviation
-from polyembed.tagging import FocalLoss, LabelCrossEntropy, class_weights, label_counts
+from polyembed.tagging import FocalLoss, LabelCrossEntropy, class_weights
 from polyembed.training import FitOptions, adapt_masked_lm, fit, perplexity
 
 RECIPE = RECIPES["codeswitch2025"]
@@ -57,7 +57,7 @@ TAKES = {
 def make_loss(name: str, labels: list[str], names: list[str]) -> torch.nn.Module:
     """Return a head's loss, for labels of training and their names."""
     if name == "weighted":
-        return LabelCrossEntropy(class_weights(label_counts(labels, names)))
+        return LabelCrossEntropy(class_weights(labels, names))
     return FocalLoss() if name == "focal" else LabelCrossEntropy()
 
 

@@ -77,6 +77,12 @@ def check_dim(name: str, x: Tensor, dims: int, axes: str) -> None:
     require(x.dim() == dims, name, f"have the axes ({axes})", f"shape {tuple(x.shape)}")
 
 
+def check_shape(name: str, x: Tensor, shape: Sequence[int]) -> None:
+    """Require the shape."""
+    found, expected = tuple(x.shape), tuple(shape)
+    require(found == expected, name, f"have shape {expected}", found)
+
+
 def check_float(**tensors: Tensor) -> None:
     """Require floating point."""
     for name, x in tensors.items():
@@ -99,8 +105,7 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
     check_tensor(name, mask)
     if mask.dtype != torch.bool:
         raise TypeError(must(name, "be bool (True = valid)", mask.dtype))
-    found, expected = tuple(mask.shape), tuple(shape)
-    require(found == expected, name, f"have shape {expected}", found)
+    check_shape(name, mask, shape)
 
 
 def check_words(words: Iterable[str], *, name: str = "words") -> list[str]:

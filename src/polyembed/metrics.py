@@ -210,26 +210,20 @@ def split_label(label: str, scheme: Scheme = "bio") -> tuple[str, str]:
     return prefix, type_ or UNTYPED
 
 
-def check_labels(
-    gold: Sequence[Sequence[str | None]],
-    *,
-    empty: bool = True,
-    **predicted: Sequence[Sequence[str]],
-) -> None:
-    """Require one label of each system for each label of `gold`; without `empty`, at least one
-    label.
-    """
+def check_labels(given: Mapping[str, Sequence[Sequence[Any]]], *, empty: bool = True) -> None:
+    """Require as many sentences and labels of all as of the first; without `empty`, a label."""
+    first, gold = next(iter(given.items()))
     filled = empty or any(map(len, gold))
-    require(filled, "gold", "hold at least one sentence with a label", "none")
-    for name, sentences in {"gold": gold, **predicted}.items():
-        rule = f"have as many sentences as gold, {len(gold)}"
+    require(filled, first, "hold at least one sentence with a label", "none")
+    for name, sentences in given.items():
+        rule = f"have as many sentences as {first}, {len(gold)}"
         require(len(sentences) == len(gold), name, rule, len(sentences))
         for index, (right, labels) in enumerate(zip(gold, sentences, strict=True)):
             place = f"{name}[{index}]"
             if isinstance(labels, str):
                 found = f"the string {labels!r}"
                 raise TypeError(must(place, "be the labels of a sentence", found))
-            rule = f"have as many labels as gold[{index}], {len(right)}"
+            rule = f"have as many labels as {first}[{index}], {len(right)}"
             require(len(labels) == len(right), place, rule, len(labels))
 
 
@@ -421,7 +415,7 @@ def _by_name(
     gold: GoldLabels, predicted: Labels, things: Callable[[list[str]], Iterable[tuple[Any, ...]]]
 ) -> dict[str, Scores]:
     """Score the things of each name; `things` finds them in labels, their names first."""
-    check_labels(gold, predicted=predicted)
+    check_labels({"gold": gold, "predicted": predicted})
     correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
     for right, guess in zip(gold, predicted, strict=True):
         known = [(one, other) for one, other in zip(right, guess, strict=True) if one is not None]

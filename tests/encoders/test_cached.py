@@ -8,10 +8,10 @@ import pytest
 import torch
 from checks import refused
 from tiny_models import tiny_model, word_piece_tokenizer
-from toys import TAGS, toy_corpus, toy_table
+from toys import TAGS, toy_bpe_tokenizer, toy_corpus, toy_table
 
 import polyembed as pe
-from polyembed.encoders import CachedEmbedder, cache_features
+from polyembed.encoders import CachedEmbedder, LaserEncoder, LaserTop, cache_features
 from polyembed.encoders.cached import FeatureStore
 from polyembed.training import FitOptions, fit
 
@@ -143,7 +143,8 @@ def test_trains_beside_other_embedders_and_tags_any_text(
 
 def test_attaches_only_its_own_features(tmp_path: Path) -> None:
     embedder = stored(tmp_path)
-    laser = LaserTop(LaserEncoder(len(toy_dictionary()), 4, 3), toy_bpe_tokenizer())
+    tokenizer = toy_bpe_tokenizer()
+    laser = LaserTop(LaserEncoder(len(tokenizer.dictionary), 4, 3), tokenizer)
     other = cache_features(laser, SENTENCES, tmp_path / "size")
     message = r"store must have \(1, 8\) as \(layer, dim\), got \(1, 3\)"
     refused(ValueError, message, embedder.attach, other)

@@ -32,29 +32,25 @@ def sentence_vectors(
         if not isinstance(encoder.fusion, LastLayer):
             layers.append(encoder.fusion(layers))
         inside = pieces.word_index[0] >= 0
-        rows.append([x[0, 0] if pooling == "cls" else x[0][inside].mean(0) for x in layers])
+        rows.append([x[0][inside].mean(0) for x in layers])
     return [torch.stack(layer) for layer in zip(*rows, strict=True)]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize(
-    ("name", "pooling", "fusion"),
-    [
-        ("bert", "mean", DLFA(8, 1).double()),
-        ("bert", "cls", None),
-        ("qwen3", "mean", ScalarMix(4).double()),
-    ],
+    ("name", "fusion"),
+    [("bert", DLFA(8, 1).double()), ("bert", None), ("qwen3", ScalarMix(4).double())],
 )
-def test_cosine_and_retrieval_of_each_layer(name: str, pooling: str, fusion, center: bool) -> None:
+def test_cosine_and_retrieval_of_each_layer(name: str, fusion, center: bool) -> None:
     ours = encoder(name, fusion=fusion).train()
-    options = {"pooling": pooling, "center": center, "batch_size": 3}
+    options = {"center": center, "batch_size": 3}
     table = rank_layers(ours, EN, {"de": DE, "ru": RU}, **options)
     assert table.columns == ("layer", "retrieval", "cosine", "de", "ru")
     assert ours.training
     ours.eval()
     layers = [0, 1, 2, 3] + ([] if fusion is None else ["fused"])
-    vectors = [sentence_vectors(ours, sentences, pooling) for sentences in (EN, DE, RU)]
+    vectors = [sentence_vectors(ours, sentences) for sentences in (EN, DE, RU)]
     expected = {}
     for layer, s, *others in zip(layers, *vectors, strict=True):
         s, *others = (x - x.mean(0) if center else x for x in (s, *others))
@@ -114,7 +110,6 @@ def ranked(targets: dict | None = None, source: list = EN, name: str = "bert", *
         ),
         (lambda: ranked(source=EN[:1]), "source must hold at least two sentences, got 1"),
         (lambda: ranked({"de": [*DE[:4], []]}), r"sentences must have a word each, .* \[4\]"),
-        (lambda: ranked(name="llama", pooling="cls"), "pooling must be 'mean' for a causal .*"),
     ],
 )
 def test_bad_input(call, message: str) -> None:

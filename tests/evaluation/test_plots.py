@@ -90,7 +90,7 @@ def test_bars_of_layer_weights() -> None:
     with torch.no_grad():
         mix.scores.copy_(torch.tensor([1.0, 2.0, 5.0]).log())
     mean = {1: torch.tensor([[0.1, 0.4], [0.1, 0.2]]), 2: torch.tensor([0.8])}
-    ax = plot_layer_weights({"mix": dict(enumerate(mix.weights)), "DLFA": mean}, ylabel="share")
+    ax = plot_layer_weights({"mix": dict(enumerate(mix.weights)), "DLFA": mean})
     by_label = {bars.get_label(): bars for bars in ax.containers if hasattr(bars, "patches")}
     for name, heights in (("mix", [1 / 8, 2 / 8, 5 / 8]), ("DLFA", [0.2, 0.8])):
         assert [bar.get_height() for bar in by_label[name].patches] == pytest.approx(heights)
@@ -126,7 +126,6 @@ AXES = r"weights must have the axes \(source, word\), "
 BAD = {
     AXES + r"\(2, 2\), .*, got shape \(2, 3\)": lambda: attention(words=["a", "b"]),
     "weights must sum to 1 over the sources, .*": lambda: attention(SHARES[:, :2].T, ["a", "b"]),
-    "axes must be one for each of 1 .*": lambda: plot_representations({"XLM": CLOUDS}, axes=[]),
 }
 
 

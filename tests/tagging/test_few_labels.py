@@ -12,6 +12,7 @@ from toys import toy_table
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_tagged
 from polyembed.evaluation import rank_for_annotation
+from polyembed.functional import vote_entropy
 from polyembed.metrics import accuracy, entity_f1, macro_f1
 from polyembed.tagging import ConformalTagger, FocalLoss
 
@@ -235,7 +236,7 @@ def test_ranks_follow_the_votes() -> None:
     nn.init.normal_(members[1].decoder.linear.weight, std=3.0)
     ensemble = pe.VotingEnsemble(members)
     inputs, mask = ensemble.encode(texts)
-    votes = ensemble.vote_entropy(inputs, mask).sum(1) / mask.sum(1)
+    votes = vote_entropy(ensemble.votes(inputs, mask)).sum(1) / mask.sum(1)
     expected = votes.argsort(descending=True, stable=True).tolist()
     assert rank_for_annotation(ensemble, texts, by="vote") == expected
 

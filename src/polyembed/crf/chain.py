@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_mask, check_tensor, require
+from polyembed._checks import check_dim, check_mask, check_shape, check_tensor
 from polyembed.crf.numpy_viterbi import FORBIDDEN, LARGEST
 from polyembed.functional.masking import valid_first
 
@@ -79,8 +79,7 @@ def check_chain(
     tags = emissions.shape[2]
     for name, x in (("transitions", transitions), ("start", start), ("end", end)):
         check_tensor(name, x)
-        shape = (tags, tags) if name == "transitions" else (tags,)
-        require(tuple(x.shape) == shape, name, f"have shape {shape}", tuple(x.shape))
+        check_shape(name, x, (tags, tags) if name == "transitions" else (tags,))
 
 
 def _at_least_one(x: Tensor) -> Tensor:

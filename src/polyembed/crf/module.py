@@ -14,6 +14,7 @@ from polyembed._checks import (
     check_ids,
     check_last_dim,
     check_positive,
+    check_shape,
     must,
     require,
 )
@@ -267,8 +268,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         """Return the tags batch first, after a check of their dtype and shape."""
         if not sets:
             check_ids("tags", tags)
-        shape = tuple(emissions.shape) if sets else tuple(emissions.shape[:2])
-        require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
+        check_shape("tags", tags, emissions.shape if sets else emissions.shape[:2])
         return tags if self.batch_first else tags.transpose(0, 1)
 
     def _log_prob(self, tags: Tensor, emissions: Tensor, *others: Tensor) -> Tensor:

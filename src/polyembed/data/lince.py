@@ -99,7 +99,7 @@ def write_lince_predictions(
 
     Raises:
         TypeError: If an element is a string.
-        ValueError: If a sentence has no labels, or a label is empty or contains white space.
+        ValueError: If a label is empty or contains white space.
 
     Example:
         >>> import tempfile, pathlib
@@ -115,7 +115,6 @@ def write_lince_predictions(
             not isinstance(prediction, str), name, "be the labels of a sentence", prediction
         )
         labels = prediction.tags if isinstance(prediction, TaggedSentence) else prediction
-        require(len(labels) > 0, name, "have a label for each word", "none")
         for label in labels:
             require(label.split() == [label], name, "hold labels without white space", repr(label))
         blocks.append("".join(f"{label}\n" for label in labels))

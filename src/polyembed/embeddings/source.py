@@ -84,16 +84,13 @@ class SourceEmbedding(WordEmbedder):
             An embedder without a source: a word of an extended lexicon gets the unknown row.
 
         Raises:
-            ValueError: If there are more or fewer rows than ids, or `embedding` has an option
-                beyond `padding_idx`.
+            ValueError: If there are more or fewer rows than ids.
+
+        Deviations: of the options of `nn.Embedding`, only `padding_idx` is kept.
         """
         count, rows = len(lexicon), embedding.num_embeddings
-        require(
-            rows == count, "embedding", f"have a row for each of the lexicon's {count} ids", rows
-        )
-        changed = embedding.max_norm or embedding.sparse or embedding.scale_grad_by_freq
-        rule = "have no max_norm, and neither sparse nor scaled gradients"
-        require(not changed, "embedding", rule, embedding)
+        rule = f"have a row for each of the lexicon's {count} ids"
+        require(rows == count, "embedding", rule, rows)
         table = RowTable(embedding.weight, padding_idx=embedding.padding_idx)
         return cls(None, lexicon, table=table)
 

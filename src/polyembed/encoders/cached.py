@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from polyembed._checks import (
+    check_choice,
     check_file,
     check_positive,
     check_sentences,
@@ -33,6 +34,7 @@ from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.fusion import LayerFusion, check_fusion
 from polyembed.encoders.pooling import pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
+from polyembed.text.spelling import mask_of
 
 INDEX_NAME, FEATURES_NAME = "index.json", "features.npy"
 FORMAT_VERSION = 3
@@ -93,7 +95,7 @@ def cache_features(
     check_positive(batch_size=batch_size)
     layers = _check_layers(encoder, layers)
     name = str(dtype).removeprefix("torch.")
-    require(name in ("float16", "float32"), "dtype", "be torch.float16 or torch.float32", dtype)
+    check_choice("dtype", name, ("float16", "float32"))
     path = Path(folder)
     if path.exists():
         raise FileExistsError(
@@ -289,8 +291,7 @@ class CachedEmbedder(WordEmbedder):
             store = FeatureStore(store)
         if layers is None and store is not None:
             layers = store.layers
-        rule = "be 'standardize', 'rms' or None"
-        require(normalize in ("standardize", "rms", None), "normalize", rule, normalize)
+        check_choice("normalize", normalize or "rms", ("standardize", "rms"))
         self.layers = _check_layers(encoder, layers)
         self.encoder = encoder.requires_grad_(False)
         self.fusion = check_fusion(fusion)
@@ -361,8 +362,7 @@ class CachedEmbedder(WordEmbedder):
         rows = [next(computed) if row is None else row.float() for row in stored]
         # without sentences there is no row to take the shape from
         features = pad_sequence([*rows, torch.zeros(0, *self._shape)], batch_first=True)[:-1]
-        lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)
-        mask = torch.arange(features.shape[1]) < lengths[:, None]
+        mask = mask_of(sentences)
         return WordFeatures(features, mask), mask
 
     def forward(self, inputs: WordFeatures) -> Float[Tensor, "batch word embedding_dim"]:

@@ -17,6 +17,7 @@ from polyembed._checks import (
 )
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.text.pieces import Pieces
+from polyembed.text.spelling import mask_of
 
 
 class ContextualEmbedder(WordEmbedder):
@@ -67,11 +68,8 @@ class ContextualEmbedder(WordEmbedder):
             TypeError: If a string is given in place of a list of words, or words are not strings.
         """
         sentences = check_sentences(sentences)
-        lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)
-        width = max(map(len, sentences), default=0)
-        return self.pieces(sentences)._replace(num_words=width), torch.arange(width) < lengths[
-            :, None
-        ]
+        mask = mask_of(sentences)
+        return self.pieces(sentences)._replace(num_words=mask.shape[1]), mask
 
 
 def check_pieces(pieces: Pieces) -> None:

@@ -16,10 +16,11 @@ from polyembed._checks import (
     check_last_dim,
     check_mask,
     check_positive,
+    check_shape,
     require,
     require_type,
 )
-from polyembed.functional.masking import masked_mean, select_valid
+from polyembed.functional.masking import masked_mean, select_valid, widened
 from polyembed.saving import PretrainedModule
 
 Hidden = Float[Tensor, "batch seq hidden"]
@@ -54,8 +55,7 @@ class LayerFusion(PretrainedModule):
         check_dim("hidden_states[0]", first, 3, "batch, seq, hidden")
         check_float(**{"hidden_states[0]": first})
         for layer, states in enumerate(hidden_states):
-            shape, found = tuple(first.shape), tuple(states.shape)
-            require(found == shape, f"hidden_states[{layer}]", f"have shape {shape}", found)
+            check_shape(f"hidden_states[{layer}]", states, first.shape)
         check_mask(mask, first.shape[:2])
         layers = [select_valid(states, mask) for states in self.chosen(hidden_states)]
         return select_valid(self.fuse(layers, mask), mask)
@@ -409,7 +409,7 @@ class MaskedBatchNorm(nn.Module):
 
     def forward(self, x: Hidden, valid: Bool[Tensor, "batch seq"]) -> Hidden:
         """Normalise; `x` must be finite at positions that are not valid."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        wide = widened(x)
         mean, var = self.running_mean.to(wide), self.running_var.to(wide)
         if self.training:
             mean, var = self._batch_statistics(wide, valid, mean, var)

@@ -6,8 +6,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_dim, check_float, check_ids, check_mask, require
-from polyembed.functional.masking import masked_max, masked_mean
+from polyembed._checks import (
+    check_choice,
+    check_dim,
+    check_float,
+    check_ids,
+    check_mask,
+    check_shape,
+)
+from polyembed.functional.masking import masked_max, masked_mean, widened
 
 WordPooling = Literal["first", "last", "mean", "max", "sum"]
 SequencePooling = Literal["cls", "mean", "max"]
@@ -52,8 +59,7 @@ def pool_words(
     check_dim("hidden", hidden, 3, "batch, piece, dim")
     check_float(hidden=hidden)
     check_ids("word_index", word_index)
-    shape, found = tuple(hidden.shape[:2]), tuple(word_index.shape)
-    require(found == shape, "word_index", f"have shape {shape}", found)
+    check_shape("word_index", word_index, hidden.shape[:2])
     check_choice("pooling", pooling, WORD_POOLINGS)
     batch, num_pieces, dim = hidden.shape
     if batch * num_pieces * num_words == 0:
@@ -63,7 +69,7 @@ def pool_words(
     # the words of all rows in one list, so that whole vectors are added, not single numbers
     starts = torch.arange(batch, device=index.device)[:, None] * (num_words + 1)
     words, count = (index + starts).flatten(), batch * (num_words + 1)
-    rows = hidden.flatten(0, 1).to(torch.promote_types(hidden.dtype, torch.float32))
+    rows = widened(hidden.flatten(0, 1))
     if pooling == "max":
         rows = torch.where(inside.flatten()[:, None], rows, 0.0)
         lowest = rows.new_full((count, dim), -torch.inf)

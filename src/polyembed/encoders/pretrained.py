@@ -145,7 +145,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         self.special = ((), ()) if tokenizer is None else special_pieces(tokenizer)
         if max_length is not None:
             room_for_pieces(tokenizer, max_length, sum(map(len, self.special)))
-        limits = max_length, _most_positions(self.model), piece_limit(tokenizer)
+        limits = max_length, most_positions(self.model), piece_limit(tokenizer)
         # XLNet has -1 for no limit
         self.max_length = min((x for x in limits if x is not None and x > 0), default=None)
         if freeze != "none":
@@ -471,7 +471,7 @@ def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
     return named, False
 
 
-def _most_positions(model: nn.Module) -> int | None:
+def most_positions(model: nn.Module) -> int | None:
     """Return how many pieces a model reads at once, special ones included; None without a limit."""
     most: int | None = getattr(model.config, "max_position_embeddings", None)
     for module in model.modules():

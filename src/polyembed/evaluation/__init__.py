@@ -11,7 +11,6 @@ from polyembed.evaluation.plots import (
 from polyembed.evaluation.protocols import Corpus, run_code_switched, run_joint, run_zero_shot
 from polyembed.evaluation.representations import (
     collect_hidden_states,
-    gain_correlation,
     representation_distances,
 )
 from polyembed.evaluation.results import ProtocolResult
@@ -26,7 +25,6 @@ __all__ = [
     "ProtocolResult",
     "approximate_randomization",
     "collect_hidden_states",
-    "gain_correlation",
     "plot_layer_weights",
     "plot_layers",
     "plot_representations",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polyembed._checks import check_choice, check_positive, require, require_type
 from polyembed._views import evaluation_view
+from polyembed.functional import vote_entropy
 from polyembed.tagging import CRFDecoder, SequenceTagger, VotingEnsemble, to_device
 from polyembed.tagging.tagger import Tagger
 
@@ -140,7 +141,7 @@ def _path_entropy(model: Any, inputs: Any, mask: Tensor) -> Tensor:
 
 
 def _vote_entropy(model: Any, inputs: Any, mask: Tensor) -> Tensor:
-    entropy: Tensor = model.vote_entropy(inputs, mask)
+    entropy = vote_entropy(model.votes(inputs, mask))
     return torch.where(mask, entropy, 0.0).sum(1) / mask.sum(1)
 
 

@@ -1,25 +1,17 @@
-"""The layers of an encoder: the distance of parallel sentences at each, and their weights in a
-layer fusion.
-"""
+"""The layers of an encoder, ranked by the distance of parallel sentences at each."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from polyembed._checks import (
-    check_choice,
-    check_positive,
-    require,
-)
+from polyembed._checks import check_positive, require
 from polyembed._views import evaluation_view
-from polyembed.encoders import (
-    LastLayer,
-    PretrainedWordEncoder,
-)
+from polyembed.encoders import LastLayer, PretrainedWordEncoder
 from polyembed.functional import masked_mean, nearest_cosine
+from polyembed.functional.masking import widened
 from polyembed.tables import Table
 
 
@@ -28,13 +20,13 @@ def rank_layers(
     source: Sequence[Sequence[str]],
     targets: Mapping[str, Sequence[Sequence[str]]],
     *,
-    pooling: Literal["mean", "cls"] = "mean",
     center: bool = False,
     batch_size: int = 32,
 ) -> Table:
     """Rank an encoder's layers by the share of sentences whose translation is the nearest.
 
-    For the vectors ``s_i`` of sentences and ``t_i`` of their translations, there are two scores:
+    A sentence's vector is the mean of the pieces of its words, without special pieces. For the
+    vectors ``s_i`` of sentences and ``t_i`` of their translations, there are two scores:
 
     - ``cosine = mean_i cos(s_i, t_i)`` (Chen & Guo 2022, section V.B). It is high also where all
       vectors have one direction, as in many pretrained models. Then the translations are not the
@@ -50,8 +42,6 @@ def rank_layers(
             evaluation mode, on the device that it is on.
         source: The sentences, lists of words.
         targets: Language -> the translations, in the same order.
-        pooling: A sentence's vector: the mean of the pieces of its words, without special and
-            padding pieces; or ``"cls"``, its first piece.
         center: Whether to subtract each language's mean vector first.
         batch_size: The number of sentences that are encoded at once.
 
@@ -61,9 +51,8 @@ def rank_layers(
         retrieval of each language.
 
     Raises:
-        ValueError: If there are fewer than two sentences, another number of translations, a
-            sentence without words, or ``"cls"`` for a causal model, whose first piece sees no
-            other.
+        ValueError: If there are fewer than two sentences, another number of translations, or a
+            sentence without words.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -79,20 +68,17 @@ def rank_layers(
     Deviations: the paper does not define its sentence vector, and has the cosine alone. It compares
     trained systems by it (its table VI): ``cosine`` in the row ``"fused"`` of each.
     """
-    check_choice("pooling", pooling, ("mean", "cls"))
     check_positive(batch_size=batch_size)
-    rule = "be 'mean' for a causal model, whose first piece sees no other"
-    require(pooling == "mean" or not encoder.is_causal, "pooling", rule, repr(pooling))
     require(len(source) > 1, "source", "hold at least two sentences", len(source))
     rule = f"hold a translation of each of the {len(source)} sentences"
     for language, sentences in targets.items():
         require(len(sentences) == len(source), f"targets[{language!r}]", rule, len(sentences))
     own = torch.arange(len(source))
-    ours = _sentence_vectors(encoder, source, pooling, center, batch_size)
+    ours = _sentence_vectors(encoder, source, center, batch_size)
     cosines: dict[int | str, list[float]] = {layer: [] for layer in ours}
     retrieved: dict[int | str, list[float]] = {layer: [] for layer in ours}
     for sentences in targets.values():
-        theirs = _sentence_vectors(encoder, sentences, pooling, center, batch_size)
+        theirs = _sentence_vectors(encoder, sentences, center, batch_size)
         for layer, s in ours.items():
             t = theirs[layer]
             right = [nearest_cosine(x, y).ids[:, 0] == own for x, y in ((s, t), (t, s))]
@@ -109,7 +95,6 @@ def rank_layers(
 def _sentence_vectors(
     encoder: PretrainedWordEncoder,
     sentences: Sequence[Sequence[str]],
-    pooling: str,
     center: bool,
     batch_size: int,
 ) -> dict[int | str, Tensor]:
@@ -127,8 +112,8 @@ def _sentence_vectors(
         if not isinstance(view.fusion, LastLayer):
             states["fused"] = view.fusion(list(states.values()), pieces.piece_mask)
         for layer, x in states.items():  # (sentence, piece, hidden)
-            x = x.to(torch.promote_types(x.dtype, torch.float32))
-            x = x[:, 0] if pooling == "cls" else masked_mean(x, pieces.word_index >= 0)
+            x = widened(x)
+            x = masked_mean(x, pieces.word_index >= 0)
             found.setdefault(layer, []).append(x.cpu())  # (sentence, hidden)
     vectors = {layer: torch.cat(parts) for layer, parts in found.items()}
     return {layer: x - x.mean(0) if center else x for layer, x in vectors.items()}

@@ -28,7 +28,7 @@ from polyembed.evaluation.results import ProtocolResult, SystemRun
 from polyembed.tagging.text_model import TextModel
 from polyembed.training import Epoch, FitOptions, FitResult, fit
 from polyembed.training.options import DEFAULTS, measure
-from polyembed.training.state import differences
+from polyembed.training.state import differences, replaced
 
 Build = Callable[[Sequence[Any], int], TextModel]
 """A system: a function that builds an untrained model from the training sentences and the seed."""
@@ -328,7 +328,8 @@ def _run(
             saved["scores"][corpus.language] = score
             saved["predictions"][corpus.language] = found
         if path is not None:
-            _save(path, {"about": about, **saved})
+            with replaced(path) as draft:
+                draft.write_text(json.dumps({"about": about, **saved}), "utf-8")
     fitted = FitResult(Epoch(*saved["best"]), tuple(Epoch(*epoch) for epoch in saved["history"]))
     trained_on = tuple(corpus.language for corpus in trial.trained)
     run = SystemRun(name, seed, trained_on, fitted, saved["scores"], saved["predictions"])
@@ -355,15 +356,6 @@ def _load(path: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:
     found = differences(saved["about"], about)
     require(not found, str(path), "be of this run", f"another one: {found}")
     return saved
-
-
-def _save(path: Path, run: Mapping[str, Any]) -> None:
-    """Write a run beside its file, then replace the file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.part")
-    draft.unlink(missing_ok=True)  # it may be a link
-    draft.write_text(json.dumps(run), "utf-8")
-    os.replace(draft, path)
 
 
 def _sample(sentences: Sequence[Any], fraction: float, seed: int) -> list[Any]:

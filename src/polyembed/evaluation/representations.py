@@ -39,18 +39,6 @@ class RepresentationDistances(NamedTuple):
     cosine: float
 
 
-class Correlation(NamedTuple):
-    """The correlation of two quantities, between -1 and 1.
-
-    Attributes:
-        pearson: The correlation of the values.
-        spearman: The correlation of their ranks; ties share their mean rank.
-    """
-
-    pearson: float
-    spearman: float
-
-
 def collect_hidden_states(
     model: nn.Module,
     batches: Iterable[Batch],
@@ -149,34 +137,6 @@ def representation_distances(
         float(hausdorff_distance(source, target, chunk=chunk)),
         float(hausdorff_distance(source, target, modified=True, chunk=chunk)),
         float(centres[0] @ centres[1]),
-    )
-
-
-def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlation:
-    """Correlate a method's gain with the drop in distance over several targets (Xia 2021, section
-    4.5).
-
-    Args:
-        gains: For each target, the method's score minus the baseline's.
-        drops: For each target, the baseline's distance minus the method's.
-
-    Returns:
-        The correlation of Pearson and that of Spearman.
-
-    Raises:
-        ImportError: If scipy is not installed.
-
-    Example:
-        >>> gain_correlation([2.1, 0.3, 1.0], [0.4, 0.1, 0.2])
-        Correlation(pearson=0.99..., spearman=1.0)
-
-    Deviations: the paper reports 0.4 for NER without naming the kind of correlation.
-    """
-    stats = import_optional(
-        "scipy.stats", pip='"polyembed[evaluation]"', feature="gain_correlation"
-    )
-    return Correlation(
-        *(float(test(gains, drops).statistic) for test in (stats.pearsonr, stats.spearmanr))
     )
 
 

@@ -73,7 +73,7 @@ def sign_test(gold: Labels, first: Labels, second: Labels) -> Significance:
     Deviations: the paper names the sign test and alpha = 0.05, but neither the unit (here the
     sentence) nor the treatment of ties.
     """
-    check_labels(gold, empty=False, first=first, second=second)
+    check_labels({"gold": gold, "first": first, "second": second}, empty=False)
     return _sign_test(_count(gold, first, "accuracy"), _count(gold, second, "accuracy"))
 
 
@@ -207,7 +207,7 @@ def significance_table(
 
 def _count_both(gold: Labels, first: Labels, second: Labels, metric: str) -> tuple[Counts, Counts]:
     check_choice("metric", metric, ("f1", "accuracy"))
-    check_labels(gold, empty=False, first=first, second=second)
+    check_labels({"gold": gold, "first": first, "second": second}, empty=False)
     return _count(gold, first, metric), _count(gold, second, metric)
 
 

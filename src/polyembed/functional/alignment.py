@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyembed._checks import check_dim, check_float, require
+from polyembed.functional.masking import widened
 
 
 def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -24,7 +25,7 @@ def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch di
     check_float(x=x)
     if not x.shape[-1]:
         return x
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    wide = widened(x)
     # Scaled by the largest number first, so that no square overflows or vanishes.
     largest = wide.abs().amax(-1, keepdim=True)
     scaled = wide / torch.where(largest > 0, largest, 1.0)
@@ -89,4 +90,4 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
 
 def unit(x: Tensor) -> Tensor:
     """Scale to length 1 in at least float32."""
-    return length_normalize(x.to(torch.promote_types(x.dtype, torch.float32)))
+    return length_normalize(widened(x))

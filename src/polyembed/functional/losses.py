@@ -9,7 +9,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_float, check_ids, check_probability, must, require
+from polyembed._checks import (
+    check_float,
+    check_ids,
+    check_probability,
+    check_shape,
+    must,
+    require,
+)
+from polyembed.functional.masking import widened
 
 IGNORE_INDEX = -100
 
@@ -131,21 +139,12 @@ def _prepare(
     """Check shapes, flatten the batch, widen the dtype, and set ignored scores to zero."""
     check_float(logits=logits)
     check_ids("labels", labels)
-    require(
-        logits.dim() > 0, "logits", "have a last axis of labels", f"shape {tuple(logits.shape)}"
-    )
-    shape = tuple(logits.shape[:-1])
-    require(tuple(labels.shape) == shape, "labels", f"have shape {shape}", tuple(labels.shape))
+    check_shape("labels", labels, logits.shape[:-1])
     size = logits.shape[-1]
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).reshape(-1, size)
+    wide = widened(logits).reshape(-1, size)
     labels = labels.reshape(-1).long()
     if weights is not None:
-        require(
-            tuple(weights.shape) == (size,),
-            "weights",
-            f"be one a label, {size}",
-            f"shape {tuple(weights.shape)}",
-        )
+        check_shape("weights", weights, (size,))
         weights = weights.to(wide.dtype)
     return torch.where((labels != IGNORE_INDEX)[:, None], wide, 0.0), labels, weights
 

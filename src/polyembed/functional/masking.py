@@ -11,6 +11,11 @@ from torch import Tensor
 from polyembed._checks import check_float, check_mask
 
 
+def widened(x: Tensor) -> Tensor:
+    """Return a tensor in float32 at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def select_valid(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None) -> Tensor:
     """Return `x` with zeros at masked positions; `x` itself without a mask."""
     return x if mask is None else torch.where(mask[..., None], x, 0.0)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, must
+from polyembed._checks import check_dim, check_float, check_last_dim, check_positive
 from polyembed.functional.alignment import unit
 
 CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
@@ -178,8 +178,6 @@ def _check(spaces: dict[str, Tensor], **counts: int) -> None:
     check_float(**spaces)
     check_last_dim(second, y, x.shape[-1])
     check_positive(**counts)
-    if x.dtype != y.dtype:
-        raise TypeError(must(second, f"be {x.dtype} as {first}", y.dtype))
 
 
 def _mean_of_top(similarity: Tensor, k: int) -> Tensor:

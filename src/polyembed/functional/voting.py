@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_ids, must, require
-from polyembed.metrics import Scheme, bio_labels, entities
+from polyembed._checks import check_ids, require
+from polyembed.metrics import Scheme, bio_labels, check_labels, entities
 
 Label = TypeVar("Label", str, int)
 
@@ -174,13 +174,4 @@ def _agreeing(predictions: Tensor, ignore_index: int) -> Tensor:
 def _check_lists(predictions: Sequence[Sequence[Sequence[Any]]]) -> None:
     """Require at least one voter, and of each as many sentences and words as of the first."""
     require(len(predictions) > 0, "predictions", "hold at least one voter", "none")
-    first = predictions[0]
-    for voter, sentences in enumerate(predictions):
-        name, rule = f"predictions[{voter}]", f"have the {len(first)} sentences of predictions[0]"
-        require(len(sentences) == len(first), name, rule, len(sentences))
-        for i, (sentence, other) in enumerate(zip(sentences, first, strict=True)):
-            if isinstance(sentence, str):
-                rule = "be the labels of a sentence"
-                raise TypeError(must(f"{name}[{i}]", rule, f"the string {sentence!r}"))
-            rule = f"have the {len(other)} words of predictions[0][{i}]"
-            require(len(sentence) == len(other), f"{name}[{i}]", rule, len(sentence))
+    check_labels({f"predictions[{i}]": sentences for i, sentences in enumerate(predictions)})

@@ -6,7 +6,7 @@ from polyembed.tagging.conformal import ConformalTagger
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.export import export_onnx, export_program
-from polyembed.tagging.losses import FocalLoss, LabelCrossEntropy, class_weights, label_counts
+from polyembed.tagging.losses import FocalLoss, LabelCrossEntropy, class_weights
 from polyembed.tagging.onnx_tagger import OnnxTagger
 from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
 from polyembed.tagging.text_model import to_device
@@ -28,6 +28,5 @@ __all__ = [
     "class_weights",
     "export_onnx",
     "export_program",
-    "label_counts",
     "to_device",
 ]

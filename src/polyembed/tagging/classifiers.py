@@ -17,6 +17,7 @@ from polyembed._checks import (
 )
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, SequencePooling, pool_sequence
+from polyembed.functional.masking import widened
 from polyembed.tagging.losses import LabelCrossEntropy, check_criterion
 from polyembed.tagging.text_model import (
     TextModel,
@@ -117,7 +118,7 @@ class TextClassifier(TextModel):
     def probabilities(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch label"]:
         """Compute the probability of each label ``(batch, label)``, in at least float32."""
         logits = self.logits(inputs, mask)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
+        return widened(logits).softmax(-1)
 
     def encode_labels(self, labels: Sequence[str | None]) -> Int[Tensor, " batch"]:
         """Turn label names into ids.

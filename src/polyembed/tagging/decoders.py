@@ -21,6 +21,7 @@ from polyembed._checks import (
     check_mask,
     check_positive,
     check_probability,
+    check_shape,
     must,
     require,
     require_type,
@@ -28,7 +29,7 @@ from polyembed._checks import (
 from polyembed.crf import CRF, Constraints
 from polyembed.data.lines import MISSING_TAG
 from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
-from polyembed.functional.masking import select_valid
+from polyembed.functional.masking import select_valid, widened
 from polyembed.saving import PretrainedModule
 from polyembed.tagging.losses import check_criterion
 
@@ -284,8 +285,7 @@ class SoftmaxDecoder(Decoder):
         """Compute the mean loss per word in nats, or the criterion's; see `Decoder.loss`."""
         emissions = self.emissions(features, mask)
         sets = tags.dtype == torch.bool
-        shape = tuple(emissions.shape if sets else emissions.shape[:2])
-        require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
+        check_shape("tags", tags, emissions.shape if sets else emissions.shape[:2])
         if not sets:
             if mask is not None:
                 tags = torch.where(mask, tags, IGNORE_INDEX)
@@ -308,7 +308,7 @@ class SoftmaxDecoder(Decoder):
     def probabilities(self, features: Features, mask: Mask = None) -> Emissions:
         """Compute the softmax of each word's scores, in at least float32; zeros where masked."""
         emissions = self.emissions(features, mask)
-        wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32)).softmax(-1)
+        wide = widened(emissions).softmax(-1)
         return select_valid(wide, mask)
 
 

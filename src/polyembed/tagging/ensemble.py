@@ -53,8 +53,8 @@ class VotingEnsemble(Tagger):
         >>> ensemble = VotingEnsemble([SequenceTagger(words, ["X", "VERB"]) for _ in range(3)])
         >>> [len(tags) for tags in ensemble.predict([["that", "canción"], []])]
         [2, 0]
-        >>> ensemble.vote_entropy(*ensemble.encode([["me", "gusta"], ["song"]])).shape
-        torch.Size([2, 2])
+        >>> ensemble.votes(*ensemble.encode([["me", "gusta"], ["song"]])).shape
+        torch.Size([3, 2, 2])
 
     Deviations: the soft and the entity vote are this library's.
     """
@@ -140,14 +140,6 @@ class VotingEnsemble(Tagger):
     def votes(self, inputs: Any, mask: Mask = None) -> Int[Tensor, "voter batch word"]:
         """Return the tags that each member decodes: ids, -100 at masked positions."""
         return torch.stack([member.decode(x, mask) for member, x in self._each(inputs)])
-
-    def agreement(self, inputs: Any, mask: Mask = None) -> Float[Tensor, "voter other_voter"]:
-        """Compute the share of words that each two members tag alike: a symmetric matrix."""
-        return voting.agreement(self.votes(inputs, mask))
-
-    def vote_entropy(self, inputs: Any, mask: Mask = None) -> Float[Tensor, "batch word"]:
-        """Compute the entropy in nats of the members' tags for each word; 0 where masked."""
-        return voting.vote_entropy(self.votes(inputs, mask))
 
     def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
         """Turn words into the members' inputs.

@@ -64,7 +64,7 @@ class LabelCrossEntropy(Criterion):
         TypeError: If the labels are not integers.
 
     Example:
-        >>> criterion = LabelCrossEntropy(class_weights([90, 10]))
+        >>> criterion = LabelCrossEntropy([0.5, 5.0])
         >>> criterion(torch.zeros(2, 2), torch.tensor([0, -100]))
         tensor(0.6931)
 
@@ -127,46 +127,11 @@ class FocalLoss(Criterion):
         return losses.focal_loss(logits, labels, gamma=self.gamma, weights=self.weights)
 
 
-def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
-    """Weigh labels by the effective number of samples (Cui et al. 2019, equation 2).
+def class_weights(labels: Iterable[str], names: Sequence[str]) -> list[float]:
+    """Weigh labels so that each counts as much as any other ("balanced").
 
-    ``w[c] ~ (1 - beta) / (1 - beta^n[c])``, scaled so that the weights of all ``N`` counted labels
-    have the mean 1. ``beta = 1`` is the limit ``w[c] = N / (C n[c])`` over the ``C`` labels that
-    occur ("balanced" elsewhere: each label counts as much as any other); ``beta = 0`` gives equal
-    weights. A label that never occurs gets 0.
-
-    Args:
-        counts: How often each label occurs, in the order of their ids (`label_counts`).
-        beta: Between no weights (0) and balance (1); the paper's are 0.9 to 0.9999.
-
-    Returns:
-        A weight per label.
-
-    Raises:
-        ValueError: If a count is negative, no count is above 0, or `beta` is outside [0, 1].
-
-    Example:
-        >>> class_weights([90, 10])
-        [0.5555555555555556, 5.0]
-
-    Deviations: the paper scales the weights so that they add up to the number of classes; the
-    losses of this module do not depend on a common factor.
-    """
-    good = min(counts, default=0) >= 0 and sum(counts) > 0
-    require(good, "counts", "be numbers of 0 or more, not all 0", counts)
-    require(0 <= beta <= 1, "beta", "be in [0, 1]", beta)
-
-    def rarity(count: int) -> float:
-        if count == 0:
-            return 0.0
-        return 1 / count if beta == 1 else (1 - beta) / (1 - beta**count)
-
-    scale = sum(counts) / sum(count * rarity(count) for count in counts)
-    return [scale * rarity(count) for count in counts]
-
-
-def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
-    """Count how often each label occurs.
+    ``w[c] = N / (C n[c])`` for ``N`` labels, of which ``C`` are different and ``n[c]`` are the
+    label ``c``: the weights of all ``N`` have the mean 1. A label that never occurs gets 0.
 
     Args:
         labels: Labels of texts; for words,
@@ -174,19 +139,20 @@ def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
         names: The label set, in the order of its ids.
 
     Returns:
-        A count per name.
+        A weight per name.
 
     Raises:
         ValueError: If a label is outside the names.
 
     Example:
-        >>> label_counts(["O", "B-PER", "O"], ["O", "B-PER", "I-PER"])
-        [2, 1, 0]
+        >>> class_weights(["O"] * 9 + ["B-PER"], ["O", "B-PER", "I-PER"])
+        [0.5555555555555556, 5.0, 0.0]
     """
-    found = Counter(labels)
-    for label in found:
+    counts = Counter(labels)
+    for label in counts:
         require(label in names, "labels", f"be among {', '.join(names)}", repr(label))
-    return [found[name] for name in names]
+    share = counts.total() / max(1, len(counts))
+    return [share / counts[name] if name in counts else 0.0 for name in names]
 
 
 def check_criterion(criterion: nn.Module | None, num_labels: int) -> None:

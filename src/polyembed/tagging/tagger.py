@@ -15,6 +15,7 @@ from polyembed.crf import span_log_probs
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
+from polyembed.functional.masking import widened
 from polyembed.metrics import scheme_of, split_label
 from polyembed.tagging.decoders import (
     CRFDecoder,
@@ -388,7 +389,7 @@ class SequenceTagger(Tagger):
 
         def spans(inputs: Any, mask: Tensor) -> Tensor:
             emissions = self.emissions(inputs, mask)
-            wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+            wide = widened(emissions)
             count = len(self.tags)
             zeros = wide.new_zeros(count, count), *wide.new_zeros(2, count)
             moves, start, end = self.decoder.crf.constrained_scores(wide.dtype) if crf else zeros

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from polyembed._checks import (
     check_choice,
-    check_ids,
-    check_mask,
     check_positive,
     check_sentences,
     check_words,
@@ -205,29 +203,6 @@ class Lexicon(Configurable):
         rows = [[self.id_of(word) for word in words] for words in check_sentences(sentences)]
         ids = pad_rows(rows, PAD_ID)
         return ids, ids != PAD_ID
-
-    def decode(
-        self, ids: Int[Tensor, "batch word"], mask: Bool[Tensor, "batch word"] | None = None
-    ) -> list[list[str]]:
-        """Turn ids back into words.
-
-        Args:
-            ids: The ids, ``(batch, word)``.
-            mask: True = valid; if None, every id but the padding's.
-
-        Returns:
-            Lists of words, with ``<unk>`` for the unknown id and ``<pad>`` for a valid padding id.
-
-        Raises:
-            ValueError: If a valid id is outside the lexicon.
-        """
-        check_ids("ids", ids)
-        check_mask(mask, ids.shape)
-        names = ["<pad>", "<unk>", *self]
-        keep = (ids != PAD_ID) if mask is None else mask
-        outside = ids[((ids < 0) | (ids >= len(self))) & keep]
-        require(not len(outside), "ids", f"be in [0, {len(self)})", outside.tolist())
-        return [[names[i] for i in row[kept].tolist()] for row, kept in zip(ids, keep, strict=True)]
 
     @property
     def num_characters(self) -> int:

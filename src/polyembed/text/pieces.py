@@ -14,11 +14,12 @@ from polyembed._checks import (
     check_choice,
     check_positive,
     check_sentences,
+    check_shape,
     must,
     require,
     require_type,
 )
-from polyembed.text.spelling import pad_rows
+from polyembed.text.spelling import mask_of, pad_rows
 
 OVERFLOW = ("error", "truncate", "window")
 UNLIMITED = 10**9  # tokenizers without a limit report 10**30
@@ -61,9 +62,8 @@ class Pieces(NamedTuple):
             ValueError: If there is a gap, a word is out of order, a masked piece has a word, or
                 shapes differ.
         """
-        shape = tuple(self.piece_ids.shape)
         for name, part in (("piece_mask", self.piece_mask), ("word_index", self.word_index)):
-            require(tuple(part.shape) == shape, name, f"have shape {shape}", tuple(part.shape))
+            check_shape(name, part, self.piece_ids.shape)
         owned = self.word_index >= 0
         hidden = owned & ~self.piece_mask
         require(not hidden.any(), "word_index", "be -1 where piece_mask is off", "a word")
@@ -200,8 +200,7 @@ def pad_pieces(
     num_words: int | None = None,
 ) -> Pieces:
     """Return one padded batch of rows of pieces and the words that they belong to."""
-    mask = pad_rows([[1] * len(row) for row in rows]).bool()
-    return Pieces(pad_rows(rows, filler), mask, pad_rows(owners, -1), num_words)
+    return Pieces(pad_rows(rows, filler), mask_of(rows), pad_rows(owners, -1), num_words)
 
 
 def cut_words(sentences: Iterable[Iterable[str]], tokenizer: Any) -> dict[str, list[int]]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import regex
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from polyembed._checks import check_positive, check_words, require
@@ -135,6 +135,11 @@ def spelling_table(spellings: Sequence[Sequence[int]]) -> Int[Tensor, "word unit
         [[3, 4], [5, 0]]
     """
     return pad_rows(spellings).int()
+
+
+def mask_of(rows: Sequence[Sequence[Any]]) -> Bool[Tensor, "row column"]:
+    """Return a table with True for each entry of a row, False for the padding after it."""
+    return pad_rows([[1] * len(row) for row in rows]).bool()
 
 
 def pad_rows(rows: Sequence[Sequence[int]], filler: int = 0) -> Int[Tensor, "row column"]:

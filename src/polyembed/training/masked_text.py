@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from torch import nn
-
 from polyembed._checks import check_file, require, require_type
+from polyembed.encoders.pretrained import most_positions
 from polyembed.text.pieces import word_opener
 
 OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
@@ -60,7 +59,7 @@ class ExampleEncoder:
         require(tokenizer.mask_token_id is not None, "tokenizer", "have a mask piece", "none")
         self.room = max_length - tokenizer.num_special_tokens_to_add()
         require(self.room > 0, "max_length", "leave room beside special pieces", max_length)
-        limit = _position_limit(model)
+        limit = most_positions(model)
         rule = f"be at most the model's {limit} positions"
         require(limit is None or max_length <= limit, "max_length", rule, max_length)
         size: Any = model.get_input_embeddings().num_embeddings
@@ -175,12 +174,3 @@ def _words(
 def _sound(text: str) -> str:
     """Return a text without lone surrogates, which no tokenizer takes."""
     return text.encode("utf-8", "ignore").decode()
-
-
-def _position_limit(model: nn.Module) -> int | None:
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # RoBERTa and its likes count positions from after the padding's
-            unused = 0 if module.padding_idx is None else module.padding_idx + 1
-            return module.num_embeddings - unused
-    return None

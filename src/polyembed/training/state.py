@@ -5,7 +5,8 @@ One file, written after each epoch, holds it, so that a training can go on.
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,11 +34,17 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **ab
         ...     load_checkpoint(f"{folder}/run.pt", seed=0)
         {'step': 3}
     """
-    path = Path(path)
+    with replaced(Path(path)) as draft:
+        torch.save({"about": about, "state": dict(state)}, draft)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Give the path of a draft that takes the place of a file when it is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
     draft.unlink(missing_ok=True)  # it may be a link
-    torch.save({"about": about, "state": dict(state)}, draft)
+    yield draft
     os.replace(draft, path)
 
 

@@ -76,6 +76,11 @@ class _StateWords(PieceWords):
         self.encoder = encoder
         if freeze != "none":
             (encoder if freeze == "all" else encoder.embed_tokens).requires_grad_(False)
+        self._add_parameters()
+
+    @abstractmethod
+    def _add_parameters(self) -> None:
+        """Add what trains beside the encoder."""
 
     @property
     def embedding_dim(self) -> int:
@@ -114,14 +119,7 @@ class LaserTop(_StateWords):
     Deviations: the paper does not say whether the encoder trains on; here it does by default.
     """
 
-    def __init__(
-        self,
-        encoder: LaserEncoder,
-        tokenizer: LaserTokenizer | None = None,
-        *,
-        freeze: Literal["none", "embeddings", "all"] = "none",
-    ) -> None:
-        super().__init__(encoder, tokenizer, freeze=freeze)
+    def _add_parameters(self) -> None:
         self.gamma = nn.Parameter(torch.ones(()))
 
     def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
@@ -164,15 +162,8 @@ class LaserElmo(_StateWords):
         way.
     """
 
-    def __init__(
-        self,
-        encoder: LaserEncoder,
-        tokenizer: LaserTokenizer | None = None,
-        *,
-        freeze: Literal["none", "embeddings", "all"] = "none",
-    ) -> None:
-        super().__init__(encoder, tokenizer, freeze=freeze)
-        self.mix = ScalarMix(encoder.num_layers)
+    def _add_parameters(self) -> None:
+        self.mix = ScalarMix(self.encoder.num_layers)
 
     def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
         """Compute the weighted sum of ``m_l`` of each piece."""
