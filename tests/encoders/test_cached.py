@@ -158,7 +158,11 @@ def test_attaches_only_its_own_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "message", "options"),
     [
-        (ValueError, "normalize must be 'standardize', 'rms' or None, got l2", {"normalize": "l2"}),
+        (
+            ValueError,
+            "normalize must be one of 'standardize', 'rms', got 'l2'",
+            {"normalize": "l2"},
+        ),
         (ValueError, "store must hold words to standardise by, got none", {"sentences": []}),
         (TypeError, "fusion must be a LayerFusion, such as ScalarMix, got str", {"fusion": "dlfa"}),
     ],

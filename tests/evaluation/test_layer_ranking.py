@@ -21,9 +21,7 @@ def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
     return pe.PretrainedWordEncoder(tiny_model(name).double(), word_piece_tokenizer(), **options)
 
 
-def sentence_vectors(
-    encoder: pe.PretrainedWordEncoder, sentences, pooling: str
-) -> list[torch.Tensor]:
+def sentence_vectors(encoder: pe.PretrainedWordEncoder, sentences) -> list[torch.Tensor]:
     """Layer by layer, each sentence by itself."""
     rows = []
     for words in sentences:

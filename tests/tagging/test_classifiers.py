@@ -235,7 +235,7 @@ def test_scores_that_are_not_numbers_have_no_label() -> None:
         ),
         (
             ValueError,
-            r"inputs must have the axes \(batch, 2, word\), got shapes \[\(2, 3\)\]$",
+            r"inputs must have the axes \(batch, 2, word\), got \(2, 3, 4\)$",
             lambda: over_words(pe.PairClassifier).logits(torch.ones(2, 3, 4, dtype=torch.int64)),
         ),
         (
