@@ -122,7 +122,7 @@ def bio_confusion(gold: Labels, predicted: Labels, *, normalize: bool = False) -
 
     Deviations: the paper's picture does not say whether it shows counts or shares.
     """
-    check_labels(gold, empty=False, predicted=predicted)
+    check_labels({"gold": gold, "predicted": predicted}, empty=False)
     pairs = Counter(
         (split_label(label)[0], split_label(other)[0])
         for right, guess in zip(gold, predicted, strict=True)
