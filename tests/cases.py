@@ -766,7 +766,7 @@ CASES: list[Case] = [
         trains=False,
     ),
     *voters("VotingEnsemble", ensemble(tagger(decoder=lambda: pe.SoftmaxDecoder(7, len(TAGS))))),
-    *voters("VotingEnsemble.soft", ensemble(TRANSFORMER_SOFTMAX, vote="soft")),
+    *voters("VotingEnsemble.soft", ensemble(TRANSFORMER_SOFTMAX, vote="soft"))[1:],
     voters(
         "VotingEnsemble.entity",
         ensemble(tagger(), vote="entity"),
