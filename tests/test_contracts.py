@@ -6,8 +6,8 @@ from cases import CASES
 from contracts import APPLIES, LAWS, Case, Law, compiles_as_one_graph
 from toys import RUNTIME_TYPES
 
-# compiled in every run; the others in the slow ones: a member or two of each family, as compiling
-# takes seconds
+# compiled in every run, forwards and backwards; the others in the slow ones, forwards: a member or
+# two of each family, as compiling takes seconds
 COMPILED_OFTEN = {
     "AttentionCombiner",
     "CRFDecoder.loss",
@@ -51,7 +51,10 @@ def is_slow(law: Law, case: Case) -> bool:
 
 @pytest.mark.parametrize(("law", "case"), pairs(excepted=False))
 def test_law(law: Law, case: Case) -> None:
-    law(case)
+    if is_slow(law, case):
+        compiles_as_one_graph(case, backend="eager")
+    else:
+        law(case)
 
 
 @pytest.mark.parametrize(("law", "case"), pairs(excepted=True))
