@@ -304,6 +304,7 @@ def test_layer_fusion(world, tmp_path) -> None:
     assert is_picture(tmp_path / "files" / "layers.png")
 
 
+@pytest.mark.slow
 def test_layer_fusion_on_the_data_folder(data_folder, world, tmp_path) -> None:
     pytest.importorskip("accelerate")
     sizes = "--train-size 20 --dev-size 5 --test-size 5 --parallel 4 --epochs 1 --layers 1"
@@ -317,6 +318,7 @@ def test_layer_fusion_on_the_data_folder(data_folder, world, tmp_path) -> None:
     assert is_picture(tmp_path / "parallel.png")
 
 
+@pytest.mark.slow
 def test_adapt_code_switched_on_the_data_folder(data_folder, world, tmp_path) -> None:
     pytest.importorskip("accelerate")
     sizes = "--size-of-parts 8 --switch-sentences 3 --words 4 --shares 1 --epochs 1 --head-epochs 1"
@@ -703,6 +705,7 @@ def test_vectors_of_one_space_stay_as_they_are(aligned: str, tmp_path) -> None:
     assert same == bool(aligned)
 
 
+@pytest.mark.slow
 def test_laser_examples_on_the_data_folder(data_folder, tmp_path) -> None:
     pytest.importorskip("sacremoses")
     sizes = "--size tiny --languages en es nl --lines 60 --max-steps 3"

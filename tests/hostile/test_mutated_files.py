@@ -1,4 +1,4 @@
-"""Every reader, given hundreds of damaged files: a value or an error that names the file, soon and in bounded memory."""
+"""Every reader, given a hundred damaged files: a value or an error that names the file, soon and in bounded memory."""
 
 import gzip
 import resource
@@ -46,7 +46,7 @@ from polyembed.vectors import (
     read_merges,
 )
 
-COUNT = 300  # of damaged files of each kind
+COUNT = 100  # of damaged files of each kind
 MEMORY = 1 << 30  # bytes beyond what the process has
 SECONDS = 3  # for one file
 DOCUMENTED = (ValueError, TypeError, OSError)
