@@ -8,6 +8,11 @@ of its own position included):
 
 so messages need no scale, and long chains lose no precision. `by_loop` is the forward algorithm of
 the textbook. All functions take a `Chain`'s emissions, mask and transitions.
+
+On a CPU the messages are probabilities instead of logs (Rabiner's scaling), which is several times
+faster: a step is a matrix product in float64. Probabilities below 1e-308 of the best would be lost,
+so `in_probabilities` proves that none was; without the proof it has no result, and the logs take
+over. The proof reads values, which would make the host wait for a GPU.
 """
 
 import itertools

@@ -291,7 +291,8 @@ class CachedEmbedder(WordEmbedder):
             store = FeatureStore(store)
         if layers is None and store is not None:
             layers = store.layers
-        check_choice("normalize", normalize or "rms", ("standardize", "rms"))
+        if normalize is not None:
+            check_choice("normalize", normalize, ("standardize", "rms"))
         self.layers = _check_layers(encoder, layers)
         self.encoder = encoder.requires_grad_(False)
         self.fusion = check_fusion(fusion)

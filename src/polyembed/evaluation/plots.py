@@ -51,8 +51,7 @@ def plot_source_attention(
         The axes; the colour bar is beside them.
 
     Raises:
-        ValueError: If weights have another shape than words and sources, or do not sum to 1 over
-            the sources.
+        ValueError: If weights have another shape than words and sources.
         ImportError: If matplotlib is not installed.
 
     Example:

@@ -44,7 +44,7 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
 
     Raises:
         ValueError: If shapes do not fit, or `k` is below 1.
-        TypeError: If vectors are not floating point, or have two dtypes.
+        TypeError: If vectors are not floating point.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -76,7 +76,7 @@ def nearest_cosine(
 
     Raises:
         ValueError: If shapes do not fit, or `k` is below 1.
-        TypeError: If vectors are not floating point, or have two dtypes.
+        TypeError: If vectors are not floating point.
 
     Example:
         >>> keys = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
@@ -115,7 +115,7 @@ def nearest_csls(
 
     Raises:
         ValueError: If shapes do not fit, or a count is below 1.
-        TypeError: If vectors are not floating point, or have two dtypes.
+        TypeError: If vectors are not floating point.
 
     Example:
         >>> queries = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
@@ -150,7 +150,7 @@ def mutual_csls(
 
     Raises:
         ValueError: If shapes do not fit, or `neighborhood` is below 1.
-        TypeError: If vectors are not floating point, or have two dtypes.
+        TypeError: If vectors are not floating point.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.1], [0.1, 1.0], [0.9, 0.0]])
