@@ -44,11 +44,13 @@ TRAINING = ("num_train_epochs", "batch_size", "learning_rate")
 METHODS = {
     "target_only": "target only",
     "joint": "JT",
+    "joint_half": "JT, half the target rows",
     "concatenation": "JT, concatenated",
     "joint_rtn": "JT with RTN",
     "metaxl": "MetaXL",
     "printed": "MetaXL as printed",
 }
+OBJECTIVES = {"concatenation": "target_only", "joint_half": "joint", "printed": "metaxl"}
 CLOUD = 100  # sentences of each language whose representations are compared
 CHOICES = (
     "methods",
@@ -102,8 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         "--methods",
         nargs="+",
         choices=METHODS,
-        default=[method for method in METHODS if method != "printed"],
-        help="printed is MetaXL with a target weight of 0; all but printed if missing",
+        default=[method for method in METHODS if method not in ("joint_half", "printed")],
+        help="joint_half: as few target rows in a step as MetaXL's model sees; printed: MetaXL with a target weight of "
+        "0; all but these two if missing",
     )
     parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--epochs", type=positive, default=training["num_train_epochs"])
@@ -233,8 +236,8 @@ def compare(
     for layers in arguments.layers or ():
         if not all(0 <= layer <= last for layer in layers):
             raise SystemExit(f"--layers must be among the encoder's 0 to {last}, got {layers}")
-    halves = "metaxl" in arguments.methods and arguments.target_weight > 0
-    if halves and arguments.batch_size % 2:
+    meta = "metaxl" in arguments.methods and arguments.target_weight > 0
+    if (meta or "joint_half" in arguments.methods) and arguments.batch_size % 2:
         got = arguments.batch_size
         raise SystemExit(f"--batch-size must be even for MetaXL, which halves batches, got {got}")
     if arguments.extend_vocabulary:
@@ -348,11 +351,12 @@ def train(
         networks or None,
         layers,
         options=MetaXLOptions(
-            objective="target_only" if alone else method.replace("printed", "metaxl"),
+            objective=OBJECTIVES.get(method, method),
             target_weight=0.0 if method == "printed" else arguments.target_weight,
             num_train_epochs=arguments.epochs,
             backoff_epochs=arguments.backoff_epochs if method in ("metaxl", "printed") else 0,
             batch_size=arguments.batch_size,
+            target_batch_size=arguments.batch_size // 2 if method == "joint_half" else None,
             max_grad_norm=arguments.max_grad_norm,
             seed=seed,
         ),

@@ -174,7 +174,12 @@ def test_align_embeddings(how: str, tmp_path, monkeypatch) -> None:
             "MetaXL, layer 0; MetaXL, layer 1; MetaXL, layer 2; MetaXL, layers 0 and 2",
         ),
         (metaxl_sentiment, "tsv", "--methods joint metaxl --layers 2", "JT; MetaXL, layer 2"),
-        (metaxl_ner, "conll", "--authors --methods metaxl --layers 2", "MetaXL, layer 2"),
+        (
+            metaxl_ner,
+            "conll",
+            "--authors --methods joint_half metaxl --layers 2",
+            "JT, half the target rows; MetaXL, layer 2",
+        ),
     ],
 )
 def test_metaxl(example, kind: str, options: str, rows: str, world, tmp_path) -> None:
@@ -216,10 +221,14 @@ def test_metaxl_on_several_targets_goes_on_where_it_was_killed(world, wikiann, t
         run(metaxl_ner, f"{options} --epochs 2")
 
 
-@pytest.mark.parametrize(("method", "weight"), [("metaxl", 1.0), ("printed", 0.0)])
-def test_metaxl_as_printed_has_no_loss_of_the_target(method, weight, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "objective", "weight", "target_rows"),
+    [("metaxl", "metaxl", 1, None), ("printed", "metaxl", 0, None), ("joint_half", "joint", 1, 8)],
+)
+def test_metaxl_methods_by_objective(method, objective, weight, target_rows, monkeypatch) -> None:
     def trainer(*parts: object, options: object, **others: object) -> None:
-        assert (options.objective, options.target_weight) == ("metaxl", weight)
+        found = options.objective, options.target_weight, options.target_batch_size
+        assert found == (objective, weight, target_rows)
         raise InterruptedError
 
     monkeypatch.setattr(_metaxl, "MetaXLTrainer", trainer)
