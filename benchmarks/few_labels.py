@@ -123,7 +123,14 @@ def labels(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
         full, sets, drop = (statistics.mean(scores[how]) for how in ("full", "sets", "drop"))
         lost = (full - sets) / (full - drop) if full > drop else None
         rows.append((task, *map(mean_and_deviation, scores.values()), lost))
-    columns = ("task", "all known", "sets", "left out", "guessed", "loss by sets / by leaving out")
+    columns = (
+        "task",
+        "all known",
+        "sets",
+        "left out",
+        "guessed",
+        "share of the loss that remains with sets",
+    )
     return Table(columns, rows, digits=4)
 
 

@@ -21,7 +21,7 @@ from _recipes import positive
 
 import polyembed as pe
 from polyembed.data import read_dictionary
-from polyembed.functional import length_normalize, mean_center
+from polyembed.functional import length_normalize
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import FastTextVectors, TextVectors
 
@@ -65,7 +65,8 @@ def draw_pairs(
 
     figure, panels = plt.subplots(1, 2, figsize=(12, 6), layout="constrained")
     for axes, source, title in zip(panels, (before, after), ("before", "after"), strict=True):
-        points = mean_center(length_normalize(torch.from_numpy(np.concatenate([source, target]))))
+        points = length_normalize(torch.from_numpy(np.concatenate([source, target])))
+        points = points - points.mean(0)
         plane = torch.linalg.svd(points, full_matrices=False).Vh[:2]
         one, other = (points @ plane.T).split(len(pairs))
         for (word, translation), a, b in zip(pairs, one.tolist(), other.tolist(), strict=True):

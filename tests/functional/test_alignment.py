@@ -13,7 +13,6 @@ from toys import own_words
 from polyembed.functional import (
     csls,
     length_normalize,
-    mean_center,
     mutual_csls,
     nearest_cosine,
     nearest_csls,
@@ -67,13 +66,6 @@ def test_lengths_are_one_whatever_they_were() -> None:
     unit = length_normalize(gaussian(3, 5).bfloat16())
     assert unit.dtype == torch.bfloat16
     torch.testing.assert_close(unit.float().norm(dim=-1), torch.ones(3), atol=1e-2, rtol=0)
-
-
-def test_the_mean_goes() -> None:
-    x = gaussian(7, 3) + 5
-    expected = [[value - sum(column) / 7 for value in column] for column in x.T.tolist()]
-    expected = torch.tensor(expected, dtype=torch.float64)
-    torch.testing.assert_close(mean_center(x).T, expected, **CLOSE)
 
 
 # Procrustes.
@@ -213,7 +205,7 @@ def test_bad_spaces(x: Tensor, y: Tensor, k: int, error: type[Exception], messag
     [
         (lambda: nearest_csls(X, X, space=X[:, :4]), ValueError, "^space must have a last axis of"),
         (lambda: length_normalize(X.long()), TypeError, "^x must be floating point, got torch.in"),
-        (lambda: mean_center(X[0]), ValueError, r"^x must have the axes \(n, dim\), got shape"),
+        (lambda: procrustes(X[0], X), ValueError, r"^x must have the axes \(n, dim\), got shape"),
         (lambda: procrustes(X, X[:2]), ValueError, r"^y must have the shape of x, \(3, 5\), got"),
         (lambda: procrustes(X, X / 0), ValueError, "^x and y must be finite, got NaN or an infin"),
         (lambda: procrustes(X, X.long()), TypeError, "^y must be floating point, got torch.int64$"),

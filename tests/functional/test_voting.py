@@ -10,7 +10,7 @@ from checks import refused
 from torch import Tensor
 from toys import own_words
 
-from polyembed.functional import agreement, entity_vote, majority_vote, vote_entropy
+from polyembed.functional import entity_vote, majority_vote, vote_entropy
 from polyembed.metrics import entities
 
 NONE = -100
@@ -99,16 +99,7 @@ def test_entropy_of_the_shares(ballots) -> None:
         assert value == pytest.approx(-sum(p * math.log(p) for p in shares), abs=1e-6)
 
 
-def test_agreement_of_each_two(ballots) -> None:
-    found = agreement(ballots)
-    for v, w in product(range(5), repeat=2):
-        pairs = zip(ballots[v].flatten().tolist(), ballots[w].flatten().tolist(), strict=True)
-        both = [one == other for one, other in pairs if NONE not in (one, other)]
-        assert found[v, w].item() == pytest.approx(sum(both) / len(both))
-    assert agreement(torch.tensor([[1, NONE], [NONE, 2]])).tolist() == [[1.0, 0.0], [0.0, 1.0]]
-
-
-TENSORS = (majority_vote, vote_entropy, agreement)
+TENSORS = (majority_vote, vote_entropy)
 LISTS = (majority_vote, entity_vote)
 
 

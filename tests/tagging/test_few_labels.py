@@ -81,6 +81,14 @@ def test_a_file_with_sets(tmp_path) -> None:
     path = tmp_path / "a.conll"
     path.write_text("acme\tB-PER|B-ORG\nve\tO\n")
     assert read_tagged(path, set_separator="|")[0].tags == (EITHER, "O")
+    path.write_text("acme\tB-PER | B-ORG\nve\tO|O\n")
+    assert read_tagged(path, set_separator="|")[0].tags == (EITHER, "O")
+    path.write_text("acme\tB-PER|\n")
+    rule = r"^set_separator must stand between names, got B-PER\|$"
+    refused(ValueError, rule, read_tagged, path, set_separator="|")
+    path = tmp_path / "a.csv"
+    path.write_text("Sent,Word,Tag\n1,acme,B-PER|Other\n1,ve,Other\n")
+    assert read_tagged(path, "csv", set_separator="|")[0].tags == (frozenset(("B-PER", "O")), "O")
 
 
 STRICT = pe.CRFDecoder(6, BIO, constraints=pe.Constraints.bio(BIO))
@@ -123,6 +131,12 @@ def test_entities_have_their_probability(kind: type) -> None:
     (apart,) = model.predict_entities([text, []], min_probability=0.0)[:1]
     assert all(one.end <= other.start for one, other in itertools.pairwise(apart))
     assert found[0] in apart
+
+
+def test_a_type_without_a_tag_that_goes_on_has_entities_of_one_word() -> None:
+    model = pe.SequenceTagger(toy_table(4), ["O", "B-PER"]).eval()
+    (found,) = model.predict_entities([("ana", "luis")], min_probability=0.0, overlapping=True)
+    assert {(one.start, one.end) for one in found} == {(0, 1), (1, 2)}
 
 
 def test_entities_that_cannot_be_asked_for() -> None:
@@ -191,7 +205,32 @@ def test_entities_with_a_guarantee() -> None:
     assert {("PER", 0, 1), ("ORG", 2, 3)} <= {(x.label, x.start, x.end) for x in found}
 
 
+def test_sentences_that_are_half_known_do_not_count_for_entities() -> None:
+    model = tagger().eval()
+    known = TaggedSentence(("ana", "ve"), ("B-PER", "O"))
+    half = [TaggedSentence(("ana", "ve"), tags) for tags in ((EITHER, "O"), ("B-PER", None))]
+    one, other = (
+        ConformalTagger.calibrate(model, rows, 0.1, unit="entity")
+        for rows in ([known] * 15, [known, *half] * 15)
+    )
+    assert one.threshold == other.threshold
+
+
+@pytest.mark.parametrize("unit", ["word", "sentence", "entity"])
+def test_tags_that_are_never_predicted_have_no_guarantee(unit) -> None:
+    known = [TaggedSentence(("ana", "ve"), ("B-PER", "O"))] * 30
+    strange = [TaggedSentence(("ana", "ve"), ("B-LOC", "I-LOC"))]
+    sets = ConformalTagger.calibrate(tagger(), [*known, *strange], 0.1, unit=unit)
+    assert sets.threshold <= 1  # a few are within the error
+    rule = r"^sentences must have tags that the tagger can predict, got 4.0 sentences without$"
+    rows = [*known, *strange * 4]
+    refused(ValueError, rule, ConformalTagger.calibrate, tagger(), rows, 0.1, unit=unit)
+
+
 def test_calibrations_that_cannot_be() -> None:
+    ensemble = pe.VotingEnsemble([tagger(), tagger()])
+    rule = "^tagger must be a SequenceTagger for entities, got VotingEnsemble$"
+    refused(TypeError, rule, ConformalTagger.calibrate, ensemble, [], unit="entity")
     rows = [TaggedSentence(("ana",), ("B-PER",))]
     rule = "^sentences must hold at least 9 sentences that count for this error, got 8$"
     refused(ValueError, rule, ConformalTagger.calibrate, tagger(), rows * 8)
@@ -256,7 +295,9 @@ def test_different_texts_are_chosen() -> None:
         (nn.Linear(1, 1), {}, "model must be a tagger"),
         (tagger(), {"by": "luck"}, "by must be one of"),
         (tagger(), {"diverse": True}, "count must be"),
+        (tagger(), {"texts": ["a b"]}, r"texts\[0\] must be a list of words, got the string 'a b'"),
     ],
 )
 def test_ranks_that_cannot_be(model, options, message: str) -> None:
-    refused((TypeError, ValueError), f"^{message}", rank_for_annotation, model, [["a"]], **options)
+    options = {"texts": [["a"]], **options}
+    refused((TypeError, ValueError), f"^{message}", rank_for_annotation, model, **options)

@@ -50,7 +50,8 @@ def span_log_probs(
 
     the sum over all paths that have it, read strictly: an ``I-x`` that continues no entity belongs
     to none. Of BIOES and BILOU the last word has ``E-x`` (``L-x``), the only word ``S-x``
-    (``U-x``), and the last factor is left out. One forward and one backward pass give all spans.
+    (``U-x``), and the last factor is left out. A tag that `tags` lacks has no probability. One
+    forward and one backward pass give all spans.
 
     Args:
         emissions: The scores of each tag at each word.
@@ -84,6 +85,11 @@ def span_log_probs(
     require(len(tags) == count, "tags", f"be {count} names", len(tags))
     kinds = _tags_by_type(tags, scheme)
     types = tuple(kinds)
+    if any(count in ids for ids in kinds.values()):  # one more tag, which is forbidden
+        emissions = F.pad(emissions, (0, 1), value=IMPOSSIBLE)
+        transitions = F.pad(transitions, (0, 1, 0, 1))
+        start, end = F.pad(start, (0, 1)), F.pad(end, (0, 1))
+        count += 1
     chain = make_chain(emissions, mask, transitions, start, end)
     width = chain.mask.shape[1]
     lengths = min(max_length, width)
@@ -132,8 +138,10 @@ def span_log_probs(
 
 
 def _tags_by_type(tags: Sequence[str], scheme: Scheme) -> dict[str, tuple[int, int, int, int]]:
-    """Return of each type the ids of its tags that begin, go on, end and stand alone."""
-    letters = SCHEMES[scheme]
+    """Return of each type the ids of its tags that begin, go on, end and stand alone.
+
+    A tag that is missing has the id after the last.
+    """
     ids: dict[str, dict[str, int]] = {}
     for number, tag in enumerate(tags):
         letter, kind = split_label(tag, scheme)
@@ -141,8 +149,6 @@ def _tags_by_type(tags: Sequence[str], scheme: Scheme) -> dict[str, tuple[int, i
             ids.setdefault(kind, {})[letter] = number
     found = {}
     for kind, known in ids.items():
-        lacking = [letter for letter in letters if letter not in known]
-        require(not lacking, "tags", f"hold all of {letters} for {kind!r}", f"none of {lacking}")
-        begin, inside, *rest = (known[letter] for letter in letters)
+        begin, inside, *rest = (known.get(letter, len(tags)) for letter in SCHEMES[scheme])
         found[kind] = (begin, inside, *(rest or (inside, begin)))
     return found

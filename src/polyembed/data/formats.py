@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from polyembed._checks import check_choice
+from polyembed._checks import check_choice, require
 from polyembed.data.conll import read_conll
 from polyembed.data.conllu import read_conllu
 from polyembed.data.csvfile import read_csv
@@ -62,8 +62,12 @@ def read_tagged(
     if set_separator is None:
         return found
 
+    outside = options.get("outside_tag", "Other") if format == "csv" else None
+
     def split(tag: str) -> Any:
-        names = frozenset(name for name in tag.split(set_separator) if name)
-        return names if len(names) > 1 else tag
+        names = [name.strip() for name in tag.split(set_separator)]
+        require(all(names), "set_separator", "stand between names", tag)
+        known = frozenset("O" if name == outside else name for name in names)
+        return known if len(known) > 1 else min(known)
 
     return [dataclasses.replace(one, tags=tuple(map(split, one.tags))) for one in found]

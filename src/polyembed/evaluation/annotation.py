@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_positive, require, require_type
+from polyembed._checks import check_choice, check_positive, check_sentences, require, require_type
 from polyembed._views import evaluation_view
 from polyembed.functional import vote_entropy
 from polyembed.tagging import CRFDecoder, SequenceTagger, VotingEnsemble, to_device
@@ -44,8 +44,8 @@ def rank_for_annotation(
         by: The rule.
         count: How many texts to return; all if None.
         diverse: Whether to choose different texts among ``5 * count`` of the most uncertain: the
-            most uncertain one, then each time the one that is farthest from those taken, by the
-            mean of their words' vectors.
+            most uncertain one, then each time the one farthest from those taken, by the mean of its
+            words' vectors.
         batch_size: The number of texts at once.
 
     Returns:
@@ -69,7 +69,7 @@ def rank_for_annotation(
     votes = by != "vote" or isinstance(model, VotingEnsemble)
     require_type(votes, "model", "be a VotingEnsemble to rank by votes", model)
     require_type(isinstance(model, Tagger), "model", "be a tagger", model)
-    known = [list(words) for words in texts]
+    known = check_sentences(texts, name="texts")
     full = [i for i, words in enumerate(known) if words]
     scores = _scores(model, [known[i] for i in full], by, batch_size)
     order = [full[i] for i in torch.argsort(scores, descending=True, stable=True).tolist()]

@@ -1,6 +1,6 @@
 """Pure mathematics: tensors in, tensors out; no state, no files."""
 
-from polyembed.functional.alignment import length_normalize, mean_center, procrustes
+from polyembed.functional.alignment import length_normalize, procrustes
 from polyembed.functional.distances import hausdorff_distance
 from polyembed.functional.hypergradient import hypergradient
 from polyembed.functional.losses import cross_entropy, focal_loss
@@ -11,10 +11,9 @@ from polyembed.functional.neighbors import (
     nearest_cosine,
     nearest_csls,
 )
-from polyembed.functional.voting import agreement, entity_vote, majority_vote, vote_entropy
+from polyembed.functional.voting import entity_vote, majority_vote, vote_entropy
 
 __all__ = [
-    "agreement",
     "cross_entropy",
     "csls",
     "entity_vote",
@@ -25,7 +24,6 @@ __all__ = [
     "majority_vote",
     "masked_max",
     "masked_mean",
-    "mean_center",
     "mutual_csls",
     "nearest_cosine",
     "nearest_csls",

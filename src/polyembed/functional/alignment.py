@@ -33,26 +33,6 @@ def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch di
     return (scaled / torch.where(length == 0, torch.inf, length)).to(x.dtype)
 
 
-def mean_center(x: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
-    """Subtract the mean of all vectors: ``x - mean(x)``.
-
-    Args:
-        x: Vectors, ``(n, dim)``.
-
-    Returns:
-        Vectors whose mean is zero.
-
-    Example:
-        >>> mean_center(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
-        tensor([[-1., -2.],
-                [ 1.,  2.]])
-    """
-    check_dim("x", x, 2, "n, dim")
-    check_float(x=x)
-    wide = torch.promote_types(x.dtype, torch.float32)
-    return (x - x.sum(0, dtype=wide) / max(1, len(x))).to(x.dtype)
-
-
 def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Tensor, "dim dim"]:
     """Compute the orthogonal matrix that maps `x` closest to `y`:
     ``W = argmin |x W - y|^2 = U V'``.

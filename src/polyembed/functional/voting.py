@@ -1,4 +1,4 @@
-"""Votes of several taggers on the same words, and their agreement.
+"""Votes of several taggers on the same words.
 
 Voters are compared pair by pair: with ``n`` voters a position costs ``n * n`` comparisons, whatever
 the number of labels.
@@ -132,30 +132,6 @@ def vote_entropy(
     # -log p of each voter's own label
     surprise = count.clamp(min=1).log() - votes.clamp(min=1).log()
     return torch.where(votes > 0, surprise, 0.0).sum(0) / count.clamp(min=1)
-
-
-def agreement(
-    predictions: Int[Tensor, "voter *batch"], *, ignore_index: int = -100
-) -> Float[Tensor, "voter other_voter"]:
-    """Compute the share of positions where each two voters agree: ``A[v, w] = mean(y_v = y_w)``.
-
-    Args:
-        predictions: Label ids, one row a voter.
-        ignore_index: The label that abstains; positions where either voter does are left out.
-
-    Returns:
-        A symmetric matrix of shares; 0 for two that never vote together.
-
-    Example:
-        >>> agreement(torch.tensor([[3, 1, 4, 1], [3, 1, 5, 1]]))
-        tensor([[1.0000, 0.7500],
-                [0.7500, 1.0000]])
-    """
-    _check(predictions)
-    num_voters, valid = len(predictions), predictions.ne(ignore_index)
-    same = _agreeing(predictions, ignore_index).reshape(num_voters, num_voters, -1).sum(-1)
-    together = (valid[:, None] & valid).reshape(num_voters, num_voters, -1).sum(-1)
-    return same / together.clamp(min=1)
 
 
 def _check(predictions: Tensor) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from polyembed._checks import check_choice, require
-from polyembed.metrics import entities, scheme_of, settled
+from polyembed._checks import check_choice, require, require_type
+from polyembed.metrics import entities, scheme_of
 from polyembed.saving import PretrainedModule
 from polyembed.tagging.decoders import options_of
 from polyembed.tagging.tagger import Tagged, Tagger
@@ -95,8 +95,8 @@ class ConformalTagger(PretrainedModule):
 
         Args:
             tagger: The trained tagger.
-            sentences: Tagged sentences; those without a known tag, or for entities without an
-                entity, do not count.
+            sentences: Tagged sentences; those without a known tag do not count, nor for entities
+                those without an entity or with a tag that is missing or a set.
             error: The largest expected share of errors.
             unit: What the share counts.
             score: The nonconformity of a word's tag.
@@ -105,9 +105,13 @@ class ConformalTagger(PretrainedModule):
             The tagger with its threshold.
 
         Raises:
-            ValueError: If there are too few sentences for this error: ``1 / error - 1`` are needed.
+            ValueError: If there are too few sentences for this error: ``1 / error - 1`` are needed;
+                or too many tags or entities are of a kind that is never predicted.
+            TypeError: If entities are asked of a tagger that predicts none.
         """
         found = cls(tagger, 1.0, error=error, unit=unit, score=score)
+        able = unit != "entity" or hasattr(tagger, "predict_entities")
+        require_type(able, "tagger", "be a SequenceTagger for entities", tagger)
         items = list(sentences)
         losses = found._losses(items)
         needed = math.ceil(1 / error - 1 - 1e-9)
@@ -129,6 +133,8 @@ class ConformalTagger(PretrainedModule):
             if spent > budget + 1e-9:
                 found.threshold = value
                 break
+        rule = "have tags that the tagger can predict"
+        require(found.threshold < math.inf, "sentences", rule, f"{spent:.1f} sentences without")
         return found
 
     def _losses(self, items: Sequence[Tagged]) -> list[list[tuple[float, float]]]:
@@ -161,8 +167,9 @@ class ConformalTagger(PretrainedModule):
         spans = self.tagger.predict_entities(texts, min_probability=0.0, overlapping=True)
         for labels, candidates in zip(gold, spans, strict=True):
             known = {(one.label, one.start, one.end): one.probability for one in candidates}
-            right = entities([settled(label) or "O" for label in labels], scheme=scheme)
-            found.append([1 - known.get(one, 0.0) for one in right])
+            names = labels if all(isinstance(label, str) for label in labels) else []
+            right = entities(names, scheme=scheme)
+            found.append([1 - known[one] if one in known else math.inf for one in right])
         return found
 
     def _nonconformity(self, probabilities: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed.functional.alignment import length_normalize, mean_center, procrustes
+from polyembed.functional.alignment import length_normalize, procrustes
 from polyembed.functional.neighbors import Nearest, mutual_csls, nearest_cosine, nearest_csls
 from polyembed.tables import Table
 from polyembed.transfer.adversarial import (
@@ -105,7 +105,7 @@ def pair_ids(
 
 REFINE_WORDS = 15_000  # the most frequent words, among which a refinement looks for pairs
 SIMILARITY_WORDS = 4_000  # the same for distributions of similarities
-STEPS = {"length": length_normalize, "center": mean_center}
+STEPS = {"length": length_normalize, "center": lambda x: x - x.mean(0)}
 
 Dictionary = Literal["identical", "similarity"] | Sequence[tuple[str, str]]
 
