@@ -6,7 +6,7 @@ with a GPU.
 
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
@@ -109,8 +109,8 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
 
 
 def check_words(words: Iterable[str], *, name: str = "words") -> list[str]:
-    """Return words as a list, since an iterator can be read only once; refuse a single string."""
-    if isinstance(words, str) or not isinstance(words, Iterable):
+    """Return words as a list, also of an iterator; refuse a string or a mapping."""
+    if isinstance(words, str | Mapping) or not isinstance(words, Iterable):
         got = f"the string {words!r}" if isinstance(words, str) else class_name(words)
         raise TypeError(must(name, "be a list of words", got))
     found = list(words)

@@ -80,6 +80,16 @@ def forbid(what: str, emissions: Tensor, scores: Scores) -> list[Tensor]:
     return [x.masked_fill(forbidden, -INFINITE).requires_grad_() for x, forbidden in pairs]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_stays_nan(emissions, scores, value: float) -> None:
+    broken = emissions.clone()
+    broken[-1, 0, 0] = value
+    for function in (log_partition, marginals, entropy):
+        found = function(broken, MASKS, *scores)
+        assert found[-1].isnan().any()
+        assert found[:-1].isfinite().all()
+
+
 @pytest.mark.parametrize("what", FORBID)
 def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str) -> None:
     arguments = forbid(what, emissions, scores)

@@ -296,6 +296,7 @@ def test_different_texts_are_chosen() -> None:
         (tagger(), {"by": "luck"}, "by must be one of"),
         (tagger(), {"diverse": True}, "count must be"),
         (tagger(), {"texts": ["a b"]}, r"texts\[0\] must be a list of words, got the string 'a b'"),
+        (tagger(), {"texts": [{"words": []}]}, r"texts\[0\] must be a list of words, got dict"),
     ],
 )
 def test_ranks_that_cannot_be(model, options, message: str) -> None:

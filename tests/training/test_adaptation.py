@@ -119,9 +119,9 @@ def test_whole_words() -> None:
 
 
 SWITCHED = [
-    TaggedSentence(tuple(words.split()), ("X",) * 6, tuple(languages.split()))
+    TaggedSentence(tuple(words.split()), ("X",) * 6, tuple(languages.split(" ")))
     for words, languages in (
-        ("gato perro casa the runs sleep", "es es es other en en"),  # casa and runs: 4 of 10 pieces
+        ("gato perro casa the runs sleep", "es es es  en en"),  # casa and runs: 4 of 10 pieces
         ("gato perro casa gato perro casa", "es es es es es es"),
     )
 ]

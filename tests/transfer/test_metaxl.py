@@ -244,6 +244,19 @@ def test_clipping() -> None:
         )
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_module_under_two_names_goes_on_learning(method: str) -> None:
+    setting, plain = Setting(), Setting()
+    setting.model.again = setting.model.blocks[1]
+    weight = setting.model.again.out.weight
+    for _ in range(2):
+        setting.step(method=method)
+        plain.step(method=method)
+    assert setting.model.again.out.weight is weight
+    assert setting.model.blocks[1].out.weight is weight
+    torch.testing.assert_close(weight, plain.model.blocks[1].out.weight)
+
+
 def test_rates() -> None:
     """By default each parameter's own rate in the optimiser; what it does not hold is a constant."""
     one, other = Setting(), Setting()
@@ -346,6 +359,7 @@ ELSEWHERE = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
         (replaced(), {"target_support": None}, ValueError, r"target_support must be batches for .* 1.0, got NoneType"),
         (replaced(), {"amp_dtype": torch.float16}, ValueError, "amp_dtype must be torch.bfloat16 .*, got .*float16"),
         (replaced(), {"source": {"ids": 1}}, TypeError, "source must be a list of batches, got dict"),
+        (replaced(), {"max_grad_norm": 0.0}, ValueError, "max_grad_norm must be positive, or None, got 0.0"),
         (replaced(), {"target": []}, ValueError, "target must hold at least one batch, got none"),
         (replaced(), {"place": nn.Identity()}, RuntimeError, "layer must run inside transformed_output .*"),
         (replaced(optimizer=ELSEWHERE), {}, ValueError, "optimizer must hold parameters of model, got none"),

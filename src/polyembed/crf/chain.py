@@ -100,8 +100,8 @@ def bounded(scores: Tensor) -> Tensor:
 
 
 def is_possible(log_z: Tensor) -> Tensor:
-    """Return which chains have a path that no score forbids."""
-    return log_z > FORBIDDEN / 2
+    """Return which chains have a path that no score forbids; NaN stays NaN."""
+    return ~(log_z <= FORBIDDEN / 2)
 
 
 def path_scores(chain: Chain, tags: Tensor) -> Tensor:

@@ -56,7 +56,8 @@ def cache_features(
 
     Args:
         encoder: The embedder. It runs in evaluation mode, on the device that it is on.
-        sentences: Lists of words: training, development and test sentences together.
+        sentences: Lists of words, after a tagger's `prepare`: training, development and test
+            sentences together.
         folder: The folder, which must not exist.
         layers: The layers of a `PretrainedWordEncoder` to store, counted as `hidden_states` is
             (0 = embeddings, -1 = the last). Each word's pieces are pooled as the encoder pools

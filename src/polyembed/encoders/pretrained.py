@@ -81,9 +81,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: If a choice is unknown, a fusion is for another number or size of layers, a
-            sentence is beyond the limit, the tokenizer gives pieces that the model lacks, or a
-            folder is damaged or lacks weights or the tokenizer's files.
+        ValueError: If a choice is unknown, a sentence is beyond the limit, the tokenizer gives
+            pieces that the model lacks, or a folder is damaged or lacks weights or the tokenizer's
+            files.
         TypeError: If the model is not of transformers or does not read text, or there is no
             tokenizer where one is needed.
         FileNotFoundError: If there is no such folder or model on the hub.

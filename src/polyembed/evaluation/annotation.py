@@ -40,7 +40,7 @@ def rank_for_annotation(
 
     Args:
         model: The trained tagger, or an ensemble.
-        texts: Lists of words; those without words come last.
+        texts: Lists of words; empty ones come last.
         by: The rule.
         count: How many texts to return; all if None.
         diverse: Whether to choose different texts among ``5 * count`` of the most uncertain: the

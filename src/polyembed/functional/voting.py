@@ -138,8 +138,7 @@ def _check(predictions: Tensor) -> None:
     """Check for integer labels of at least one voter."""
     check_ids("predictions", predictions)
     require(predictions.dim() > 0, "predictions", "have the axes (voter, *batch)", "shape ()")
-    shape = tuple(predictions.shape)
-    require(shape[0] > 0, "predictions", "hold at least one voter", f"shape {shape}")
+    require(len(predictions) > 0, "predictions", "hold at least one voter", "none")
 
 
 def _agreeing(predictions: Tensor, ignore_index: int) -> Tensor:

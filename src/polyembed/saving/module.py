@@ -162,7 +162,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
     ) -> Self:
         """Load a saved module from a folder or from the hub, in evaluation mode.
 
-        The digests of all files are compared. Tensors are mapped from the file, not copied.
+        The digests in `config.json` are compared. Tensors are mapped from the file, not copied.
 
         Args:
             name_or_folder: A folder, or a repository on the hub.

@@ -118,8 +118,7 @@ class ConformalTagger(PretrainedModule):
         rule = f"hold at least {needed} sentences that count for this error"
         budget = error * (len(losses) + 1) - 1
         require(budget > -1e-9, "sentences", rule, len(losses))
-        words = {word for item in items for word in item.words}
-        lexicon = tagger.lexicon
+        lexicon, words = tagger.lexicon, (word for item in items for word in item.words)
         if lexicon is not None and len(items) >= FEW_UNSEEN and all(x in lexicon for x in words):
             warnings.warn(
                 "every word of the calibration sentences is in the tagger's lexicon: sentences "

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from polyembed._checks import class_name, must, require, require_type
+from polyembed._checks import check_choice, class_name, must, require, require_type
 from polyembed._progress import progress_bar
 from polyembed.encoders import PretrainedWordEncoder
 from polyembed.metrics import settled
 from polyembed.tagging.classifiers import Labelled
-from polyembed.tagging.ensemble import VotingEnsemble
+from polyembed.tagging.ensemble import VOTES, VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
 from polyembed.training.options import DEFAULTS, FitOptions, measure
-from polyembed.training.state import Epoch, FitResult, TrainingState, best_epochs, sizes_of
+from polyembed.training.state import Epoch, FitResult, TrainingState, best_epoch, sizes_of
 
 Item = Tagged | Labelled
 """What a model is trained on: words with tags, words with a label, or a labelled pair of texts."""
@@ -42,7 +42,7 @@ def fit(
     on_epoch: Callable[[Epoch], object] | None = None,
     progress: bool | None = None,
 ) -> FitResult:
-    """Train a tagger or a classifier and keep the best epoch of the development set, or a mean.
+    """Train a tagger or a classifier and keep the best epoch of the development set.
 
     Batches hold texts of like length in random order. Every epoch draws its order and its dropout
     from `seed` and its own number, inside a fork of the global random state. So a training that was
@@ -68,10 +68,10 @@ def fit(
         The best epoch and the history.
 
     Raises:
-        ValueError: If there is nothing to train on or to measure, a tag or label is outside the
-            set, a sentence has another number of tags than of words, the loss or the weights are
-            not finite (the model then has the best epoch's weights), or a checkpoint is damaged or
-            of another training.
+        ValueError: If there is nothing to train on or to measure, a tag or label of `train` is
+            outside the set, a sentence has another number of tags than of words, the loss or the
+            weights are not finite (the model then has the best epoch's), or a checkpoint is
+            damaged or of another training.
         TypeError: If the model is wrapped, as by `DistributedDataParallel`, or another module.
 
     Example:
@@ -117,10 +117,11 @@ class _Training:
         checkpoint: str | os.PathLike[str] | None,
     ) -> None:
         self.model, self.seed = model, seed
+        train, dev = list(train), list(dev)
         self.train = [item for item in train if self._length(item)]
         self.options = options = options.for_training(model, len(self.train))
         self.num_epochs, self.batch_size = options.num_train_epochs or 1, options.batch_size or 1
-        self.dev = list(dev)
+        self.dev = dev
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
         known = {"train": False, "dev": False}
         for name, items in (("train", train), ("dev", dev)):
@@ -150,7 +151,7 @@ class _Training:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=options.amp_dtype == torch.float16
         )
-        names = ("batch_size", "scheduler_interval", "max_grad_norm", "average")
+        names = ("batch_size", "scheduler_interval", "max_grad_norm")
         about = {
             **{name: getattr(options, name) for name in names},
             "amp_dtype": str(options.amp_dtype),
@@ -163,9 +164,7 @@ class _Training:
             "dev": len(self.dev),
         }
         parts = [self.optimizer], [self.scheduler], self.scaler
-        self.state = TrainingState(
-            model, *parts, average=options.average, checkpoint=checkpoint, about=about
-        )
+        self.state = TrainingState(model, *parts, checkpoint=checkpoint, about=about)
 
     def epoch(self, number: int, progress: bool | None) -> Epoch:
         """Train and evaluate once."""
@@ -243,8 +242,7 @@ class _Training:
 
 def _is_stale(history: Sequence[Epoch], options: FitOptions) -> bool:
     patience, decreases = options.patience, options.max_decreases
-    best = best_epochs(history, 1)
-    if patience is not None and best and len(history) - best[0].number >= patience:
+    if patience and history and len(history) - best_epoch(history).number >= patience:
         return True
     if decreases is None or len(history) <= decreases:
         return False
@@ -312,6 +310,8 @@ def fit_ensemble(
         >>> len(fit_ensemble(build, data, data, options, seeds=[0, 1]).ensemble.members)
         2
     """
+    check_choice("vote", vote, VOTES)
+    train, dev = list(train), list(dev)
     members, results = [], []
     for seed in seeds:
         with torch.random.fork_rng():

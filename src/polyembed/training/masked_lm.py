@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 
-NO_LANGUAGE = frozenset({"_", "OTHER", "other", "rest", "eng&spa", "ne", "ambiguous", "unk"})
+NO_LANGUAGE = frozenset(
+    {None, "", "_", "OTHER", "other", "rest", "eng&spa", "ne", "ambiguous", "unk"}
+)
 """Tags of words that have no language, in SAGT's ``CSID`` and in LinCE."""
 
 
@@ -129,7 +131,9 @@ def adapt_masked_lm(
         max_length: The largest number of pieces of an example, special ones included.
         truncation: Whether the rest of a longer text is dropped.
         folder: A folder for the Trainer's checkpoints; if it holds one, the Trainer goes on from
-            there. No checkpoint is written if None.
+            there, whatever the texts and arguments were, so give each adaptation its own. The
+            numbers of an uninterrupted run need ``save_strategy="epoch"``. No checkpoint is written
+            if None.
         progress: Whether to show a progress bar; if None, only on a terminal.
 
     Returns:

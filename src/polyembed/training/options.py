@@ -59,8 +59,6 @@ class FitOptions:
         max_decreases: Stop when the score has fallen so many times in a row, each time below the
             epoch before (Prechelt 1998, UP); None = never.
         max_grad_norm: Clip the gradient's norm to this; None = never.
-        average: The weights of so many epochs, the best by score, are averaged at the end; 1 = the
-            best epoch's.
         amp_dtype: Autocast forward passes to this dtype; float16 with loss scaling.
 
     Raises:
@@ -84,11 +82,10 @@ class FitOptions:
     patience: int | None = 6
     max_decreases: int | None = None
     max_grad_norm: float | None = 1.0
-    average: int = 1
     amp_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        names = ("num_train_epochs", "batch_size", "average", "patience", "max_decreases")
+        names = ("num_train_epochs", "batch_size", "patience", "max_decreases")
         given = {name: getattr(self, name) for name in names}
         check_positive(**{name: value for name, value in given.items() if value is not None})
         check_choice("scheduler_interval", self.scheduler_interval, ("epoch", "step"))

@@ -102,7 +102,7 @@ class Epoch(NamedTuple):
 
 
 class FitResult(NamedTuple):
-    """The result of a training; the model has the weights of the best epoch, or a mean of several.
+    """The result of a training; the model has the weights of the best epoch.
 
     Attributes:
         best: The best epoch.
@@ -113,11 +113,9 @@ class FitResult(NamedTuple):
     history: tuple[Epoch, ...]
 
 
-def best_epochs(history: Sequence[Epoch], count: int) -> list[Epoch]:
-    """Return the epochs of the highest scores, of equal ones the first; without scores the last."""
-    return sorted(
-        history, key=lambda epoch: -epoch.number if math.isnan(epoch.score) else -epoch.score
-    )[:count]
+def best_epoch(history: Sequence[Epoch]) -> Epoch:
+    """Return the epoch of the highest score, of equal ones the first; without scores the last."""
+    return max(history, key=lambda one: one.number if math.isnan(one.score) else one.score)
 
 
 def trained_state(module: nn.Module) -> dict[str, Tensor]:
@@ -142,7 +140,6 @@ class TrainingState:
         optimizers: The optimisers over their parameters.
         schedulers: The schedules of these optimisers; None for an optimiser without one.
         scaler: The scaler of float16 losses.
-        average: The number of the best epochs whose weights are averaged at the end.
         checkpoint: The folder of the checkpoint; if it holds one, the state is read from there.
         about: What the training of a checkpoint must have in common with this one.
     """
@@ -154,21 +151,20 @@ class TrainingState:
         schedulers: Sequence[LRScheduler | None] = (),
         scaler: torch.amp.GradScaler | None = None,
         *,
-        average: int = 1,
         checkpoint: str | os.PathLike[str] | None = None,
         about: Mapping[str, Any],
     ) -> None:
-        self.model, self.average, self.about = model, average, about
+        self.model, self.about = model, about
         self.stateful: list[Any] = [
             part for part in (*optimizers, *schedulers, scaler) if part is not None
         ]
         self.history: list[Epoch] = []
-        self.best_weights: dict[int, dict[str, Tensor]] = {}  # of the best epochs, the best first
+        self.best_weights: dict[str, Tensor] = {}
         self.path = None if checkpoint is None else Path(checkpoint, "checkpoint.pt")
         saved = None if self.path is None else load_checkpoint(self.path, **about)
         if saved is not None:
             self.history = [Epoch(*epoch) for epoch in saved["history"]]
-            self.best_weights = dict(saved["best"])
+            self.best_weights = saved["best"]
             model.load_state_dict(saved["model"], strict=False)
             for part, state in zip(self.stateful, saved["others"], strict=True):
                 part.load_state_dict(state)
@@ -176,17 +172,14 @@ class TrainingState:
     @property
     def result(self) -> FitResult:
         """The best epoch and the history."""
-        return FitResult(best_epochs(self.history, 1)[0], tuple(self.history))
+        return FitResult(best_epoch(self.history), tuple(self.history))
 
     def add(self, epoch: Epoch) -> None:
-        """Append an epoch; keep a copy of its weights if it is among the best."""
+        """Append an epoch; keep a copy of its weights if it is the best."""
         self.history.append(epoch)
-        numbers = [best.number for best in best_epochs(self.history, self.average)]
-        weights = dict(self.best_weights)
-        if epoch.number in numbers:
+        if best_epoch(self.history) is epoch:
             state = trained_state(self.model)
-            weights[epoch.number] = {name: value.clone() for name, value in state.items()}
-        self.best_weights = {number: weights[number] for number in numbers}
+            self.best_weights = {name: value.clone() for name, value in state.items()}
 
     def save(self) -> None:
         """Write the checkpoint, if there is a folder for it."""
@@ -200,13 +193,6 @@ class TrainingState:
             save_checkpoint(self.path, state, **self.about)
 
     def restore_best(self) -> None:
-        """Copy the weights of the best epoch, or the mean of the best ones, into the model."""
-        kept = list(self.best_weights.values())
-        if len(kept) == 1:
-            self.model.load_state_dict(kept[0], strict=False)
-        elif kept:
-            means = {
-                name: torch.stack([weights[name] for weights in kept]).to(torch.float64).mean(0)
-                for name in kept[0]
-            }
-            self.model.load_state_dict(means, strict=False)
+        """Copy the weights of the best epoch into the model, in evaluation mode."""
+        self.model.load_state_dict(self.best_weights, strict=False)
+        self.model.eval()

@@ -65,6 +65,21 @@ class Setup(nn.Module):
         """Call the function."""
         return function()
 
+    def call_at(self, values: Mapping[str, Tensor], function: Callable[[], Any]) -> None:
+        """Call the function at other values of parameters and buffers.
+
+        `functional_call` leaves these in a module that is registered under two names.
+        """
+        tables: list[Any] = [
+            x for part in self.modules() for x in (part._parameters, part._buffers)
+        ]
+        before = [dict(table) for table in tables]
+        try:
+            functional_call(self, dict(values), (function,))
+        finally:
+            for table, own in zip(tables, before, strict=True):
+                table.update(own)
+
     def target_pass(
         self,
         batches: Sequence[Any],
@@ -79,7 +94,7 @@ class Setup(nn.Module):
                 loss = check_loss("target_loss", self.evaluate(batch)) * (share / len(batches))
                 add(total, {LOSS: loss.detach(), **target_slopes(loss, theta, self.phi)})
 
-        functional_call(self, dict(theta), (run,))
+        self.call_at(theta, run)
 
 
 class _Reached(BaseException):
@@ -187,7 +202,7 @@ class SourcePass:
         torch.backends.mha.set_fastpath_enabled(False)
         try:
             with suppress(_Reached), self.randomness.again(), self._passing(stop):
-                functional_call(self.setup, {**values, **buffers}, (partial(evaluate, self.batch),))
+                self.setup.call_at({**values, **buffers}, partial(evaluate, self.batch))
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
         return reached[0]

@@ -2,7 +2,7 @@
 any pairs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -105,7 +105,10 @@ def pair_ids(
 
 REFINE_WORDS = 15_000  # the most frequent words, among which a refinement looks for pairs
 SIMILARITY_WORDS = 4_000  # the same for distributions of similarities
-STEPS = {"length": length_normalize, "center": lambda x: x - x.mean(0)}
+STEPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "length": length_normalize,
+    "center": lambda x: x - x.mean(0),
+}
 
 Dictionary = Literal["identical", "similarity"] | Sequence[tuple[str, str]]
 
