@@ -109,8 +109,8 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
 
 
 def check_words(words: Iterable[str], *, name: str = "words") -> list[str]:
-    """Return words as a list, also of an iterator; refuse a string or a mapping."""
-    if isinstance(words, str | Mapping) or not isinstance(words, Iterable):
+    """Return words as a list, also of an iterator; refuse a string."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
         got = f"the string {words!r}" if isinstance(words, str) else class_name(words)
         raise TypeError(must(name, "be a list of words", got))
     found = list(words)
@@ -126,7 +126,12 @@ def check_sentences(
     """Return sentences as lists of words; errors count from `start`, `place` is their part."""
     if isinstance(sentences, str) or not isinstance(sentences, Iterable):
         check_words(sentences, name=name)
-    return [check_words(row, name=f"{name}[{i}]{place}") for i, row in enumerate(sentences, start)]
+    found = []
+    for i, row in enumerate(sentences, start):
+        where = f"{name}[{i}]{place}"
+        require_type(not isinstance(row, Mapping), where, "be a list of words", row)
+        found.append(check_words(row, name=where))
+    return found
 
 
 def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str = "") -> Path:

@@ -93,7 +93,7 @@ def build_tagger(
     lexicon = Lexicon.from_sentences(texts)
     if tags is None:
         given = (tag for sentence in sentences for tag in sentence.tags if tag is not None)
-        tags = sorted(set().union(*map(options_of, given)) - {MISSING_TAG}, key=str)
+        tags = sorted(set().union(*map(options_of, given)) - {MISSING_TAG})
         require(bool(tags), "train", "hold at least one known tag", "none")
     tags = check_words(tags, name="tags")  # not the letters of one string
     parts: dict[str, Any] = {}
