@@ -128,9 +128,8 @@ def check_sentences(
         check_words(sentences, name=name)
     found = []
     for i, row in enumerate(sentences, start):
-        where = f"{name}[{i}]{place}"
-        require_type(not isinstance(row, Mapping), where, "be a list of words", row)
-        found.append(check_words(row, name=where))
+        require_type(not isinstance(row, Mapping), f"{name}[{i}]{place}", "be a list of words", row)
+        found.append(check_words(row, name=f"{name}[{i}]{place}"))
     return found
 
 

@@ -107,7 +107,12 @@ LISTS = (majority_vote, entity_vote)
     ("functions", "predictions", "error", "message"),
     [
         (TENSORS, torch.ones(3, 5), TypeError, "^predictions must be int64 or int32, got torch.fl"),
-        (TENSORS, NOTHING, ValueError, "^predictions must hold at least one voter, got none$"),
+        (
+            TENSORS,
+            NOTHING,
+            ValueError,
+            r"^predictions must have the axes \(voter, .*, got shape \(0",
+        ),
         (TENSORS, NOTHING.sum(), ValueError, r"^predictions must have the axes \(voter, \*batch\)"),
         (LISTS, [], ValueError, "^predictions must hold at least one voter, got none$"),
         (

@@ -38,6 +38,6 @@ def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path: Path, mo
         assert [epoch[:3] for epoch in result.history] == [epoch[:3] for epoch in expected.history]
         torch.testing.assert_close(member.state_dict(), alone.state_dict(), rtol=0, atol=0)
     with pytest.raises(ValueError, match=r"^vote must be one of 'hard', .*, got 'mean'$"):
-        fit_ensemble(None, TRAIN, DEV, vote="mean")  # before anything is built
+        fit_ensemble(build, [], DEV, vote="mean")  # before anything trains
     monkeypatch.setattr(pe.SequenceTagger, "collate", None)  # the third call trains nothing
     assert fit_ensemble(build, TRAIN, DEV, OPTIONS, **options).results == found.results

@@ -88,7 +88,7 @@ def span_log_probs(
     if any(count in ids for ids in kinds.values()):  # one more tag, which is forbidden
         emissions = F.pad(emissions, (0, 1), value=IMPOSSIBLE)
         transitions = F.pad(transitions, (0, 1, 0, 1))
-        start, end = F.pad(start, (0, 1)), F.pad(end, (0, 1))
+        start, end = (F.pad(x, (0, 1)) for x in (start, end))
         count += 1
     chain = make_chain(emissions, mask, transitions, start, end)
     width = chain.mask.shape[1]

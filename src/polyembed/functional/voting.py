@@ -137,8 +137,9 @@ def vote_entropy(
 def _check(predictions: Tensor) -> None:
     """Check for integer labels of at least one voter."""
     check_ids("predictions", predictions)
-    require(predictions.dim() > 0, "predictions", "have the axes (voter, *batch)", "shape ()")
-    require(len(predictions) > 0, "predictions", "hold at least one voter", "none")
+    rule = "have the axes (voter, *batch), one voter or more"
+    got = tuple(predictions.shape)
+    require(sum(got[:1]) > 0, "predictions", rule, f"shape {got}")
 
 
 def _agreeing(predictions: Tensor, ignore_index: int) -> Tensor:

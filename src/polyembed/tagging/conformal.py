@@ -118,7 +118,8 @@ class ConformalTagger(PretrainedModule):
         rule = f"hold at least {needed} sentences that count for this error"
         budget = error * (len(losses) + 1) - 1
         require(budget > -1e-9, "sentences", rule, len(losses))
-        lexicon, words = tagger.lexicon, (word for item in items for word in item.words)
+        lexicon = tagger.lexicon
+        words = (word for item in items for word in item.words)
         if lexicon is not None and len(items) >= FEW_UNSEEN and all(x in lexicon for x in words):
             warnings.warn(
                 "every word of the calibration sentences is in the tagger's lexicon: sentences "
@@ -126,7 +127,8 @@ class ConformalTagger(PretrainedModule):
                 stacklevel=2,
             )
         weighed = sorted((pair for pairs in losses for pair in pairs), reverse=True)
-        found.threshold, spent = -1.0, 0.0
+        found.threshold = -1.0
+        spent = 0.0
         for value, group in groupby(weighed, key=lambda pair: pair[0]):
             spent += sum(weight for _, weight in group)
             if spent > budget + 1e-9:

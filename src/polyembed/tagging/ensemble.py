@@ -16,8 +16,6 @@ from polyembed.tagging.decoders import Emissions, Mask, TagIds
 from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.text.lexicon import Lexicon
 
-VOTES = ("hard", "soft", "entity")
-
 
 class VotingEnsemble(Tagger):
     """Taggers of one tag set that vote (Winata 2021, HME-Ensemble): a tagger like each of them.
@@ -68,7 +66,7 @@ class VotingEnsemble(Tagger):
         vote: Literal["hard", "soft", "entity"] = "hard",
         scheme: Scheme = "bio",
     ) -> None:
-        check_choice("vote", vote, VOTES)
+        check_choice("vote", vote, ("hard", "soft", "entity"))
         require(len(members) > 0, "members", "hold at least one tagger", "none")
         for i, member in enumerate(members):
             is_tagger = isinstance(member, SequenceTagger)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from polyembed._checks import check_choice, class_name, must, require, require_type
+from polyembed._checks import class_name, must, require, require_type
 from polyembed._progress import progress_bar
 from polyembed.encoders import PretrainedWordEncoder
 from polyembed.metrics import settled
 from polyembed.tagging.classifiers import Labelled
-from polyembed.tagging.ensemble import VOTES, VotingEnsemble
+from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
 from polyembed.training.options import DEFAULTS, FitOptions, measure
@@ -310,13 +310,13 @@ def fit_ensemble(
         >>> len(fit_ensemble(build, data, data, options, seeds=[0, 1]).ensemble.members)
         2
     """
-    check_choice("vote", vote, VOTES)
     train, dev = list(train), list(dev)
     members, results = [], []
     for seed in seeds:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             member = build(seed)
+        VotingEnsemble([member], vote=vote)  # refuses a vote before it trains
         place = None if folder is None else Path(folder, f"member-{seed}")
         result = fit(member, train, dev, options, seed=seed, checkpoint=place, progress=progress)
         members.append(member)

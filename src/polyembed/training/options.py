@@ -86,8 +86,7 @@ class FitOptions:
 
     def __post_init__(self) -> None:
         names = ("num_train_epochs", "batch_size", "patience", "max_decreases")
-        given = {name: getattr(self, name) for name in names}
-        check_positive(**{name: value for name, value in given.items() if value is not None})
+        check_positive(**{x: n for x in names if (n := getattr(self, x)) is not None})
         check_choice("scheduler_interval", self.scheduler_interval, ("epoch", "step"))
         if isinstance(self.metric, str):
             check_choice("metric", self.metric, ("f1", *METRICS))

@@ -68,17 +68,18 @@ class Setup(nn.Module):
     def call_at(self, values: Mapping[str, Tensor], function: Callable[[], Any]) -> None:
         """Call the function at other values of parameters and buffers.
 
-        `functional_call` leaves these in a module that is registered under two names.
+        Each module takes its values once: `functional_call` would leave them in a module that is
+        registered under two names.
         """
-        tables: list[Any] = [
-            x for part in self.modules() for x in (part._parameters, part._buffers)
-        ]
-        before = [dict(table) for table in tables]
-        try:
-            functional_call(self, dict(values), (function,))
-        finally:
-            for table, own in zip(tables, before, strict=True):
-                table.update(own)
+        own = dict([*self.named_parameters(), *self.named_buffers()])
+        given = {id(own[name]): value for name, value in values.items()}
+        places = {
+            f"{place}.{name}": given[id(x)]
+            for place, part in self.named_modules()
+            for name, x in (*part._parameters.items(), *part._buffers.items())
+            if id(x) in given
+        }
+        functional_call(self, places, (function,), tie_weights=False)
 
     def target_pass(
         self,

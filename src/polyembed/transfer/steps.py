@@ -146,11 +146,11 @@ def update(
     max_norm: float | None,
 ) -> None:
     """Let the optimiser step with these gradients, clipped by their norm, and clear them."""
-    require(max_norm is None or max_norm > 0, "max_grad_norm", "be positive, or None", max_norm)
     optimizer.zero_grad()
     accumulate(parameters, grads)
-    if max_norm is not None and norm > max_norm:
-        for name in grads:
+    if max_norm is not None:
+        require(max_norm > 0, "max_grad_norm", "be positive, or None", max_norm)
+        for name in grads if norm > max_norm else ():
             parameters[name].grad.mul_(max_norm / norm)
     optimizer.step()
     optimizer.zero_grad()
