@@ -1,7 +1,7 @@
 """polyembed: composable PyTorch modules for multilingual and code-switched text.
 
-The names here are those of the README and the guides; the rest is in the subpackages. A name is
-loaded when it is first asked for, so that importing polyembed takes no time.
+This package has the names that the README and the guides use; all others are in its subpackages. A
+name is loaded when it is first asked for, so that importing polyembed takes no time.
 """
 
 import importlib

@@ -25,7 +25,7 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
         The copy. Adding or replacing a child or a parameter of the copy does not change the module.
     """
     copy = module.__new__(type(module))
-    for name, value in vars(module).items():  # registries of its own, of hooks too
+    for name, value in vars(module).items():  # the copy gets its own registries, those of hooks too
         own = name.startswith("_") and isinstance(value, dict)
         vars(copy)[name] = value.copy() if own else value
     for name, value in changes.items():

@@ -169,10 +169,11 @@ def scheme_of(labels: Iterable[str]) -> Scheme | None:
 def to_iob2(tags: Sequence[str], *, scheme: Scheme = "iob1") -> tuple[str, ...]:
     """Return the IOB2 (BIO) labels of one sentence, of labels in IOB1, IOB2, BIOES or BILOU.
 
-    In IOB1 an entity begins with ``I``, and with ``B`` only directly after an entity of its own
+    In IOB1 an entity begins with ``I``, and with ``B`` only directly after an entity of the same
     type; CoNLL-2003's English and German files are written so. An ``I-x`` that does not continue an
     entity of type x becomes ``B-x``; every other label is kept. The entities, as conlleval counts
-    them, are the same before and after. Of BIOES and BILOU, what breaks the scheme becomes ``O``.
+    them, are the same before and after. In BIOES and BILOU, labels that break the scheme become
+    ``O``.
 
     Args:
         tags: The labels of one sentence.
@@ -286,8 +287,8 @@ def entity_f1(
     """Score entities over all sentences (micro average): one is right if its type and both its ends
     are.
 
-    ``"conll"`` gives what seqeval gives by default and conlleval, ``"strict"`` what seqeval gives
-    with ``mode="strict", scheme=IOB2``; ``scheme="bioes"`` and ``"bilou"`` give what it gives for
+    ``"conll"`` scores as conlleval does, and seqeval by default; ``"strict"`` as seqeval with
+    ``mode="strict", scheme=IOB2``. ``scheme="bioes"`` and ``"bilou"`` score as seqeval with
     ``IOBES`` and ``BILOU``. See `entities`.
 
     Args:

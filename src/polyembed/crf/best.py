@@ -40,8 +40,8 @@ def viterbi(
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
-        ignore_index: The result at masked positions, and in rows that hold NaN or of which every
-            path is forbidden.
+        ignore_index: The result at masked positions, and in rows with NaN or without a permitted
+            path.
 
     Returns:
         Tags, ``(batch, word)`` int64.

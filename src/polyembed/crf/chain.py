@@ -100,7 +100,7 @@ def bounded(scores: Tensor) -> Tensor:
 
 
 def is_possible(log_z: Tensor) -> Tensor:
-    """Return which chains have a path that no score forbids; NaN stays NaN."""
+    """Return which chains have a path without a forbidden score; NaN stays NaN."""
     return ~(log_z <= FORBIDDEN / 2)
 
 

@@ -105,7 +105,7 @@ class Constraints(Configurable):
         """Return the first position at which a sequence breaks the constraints.
 
         Args:
-            tags: Tag ids, -100 where any tag may stand, or sets of ids of which one stands.
+            tags: Tag ids: -100 allows every tag at a position, a set of ids allows these.
 
         Returns:
             The position, the number of tags if the sequence may not end there, or None if it is

@@ -1,8 +1,8 @@
 """The log-partition, and the marginals as its gradient.
 
 ``d log Z / d e[t, j] = p(y_t = j)`` and ``d log Z / d A[i, j] = sum_t p(y_t = i, y_{t+1} = j)``.
-The marginals come from messages that run forwards (``alpha``) and backwards (``beta``, the emission
-of its own position included):
+The marginals come from messages that run forwards (``alpha``) and backwards (``beta``, which
+includes the emission of its position):
 
     p(y_t = i, y_{t+1} = j)   = softmax_ij (alpha[t, i] + A[i, j] + beta[t+1, j]),
 
@@ -113,8 +113,8 @@ def partition(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
 def partition_and_marginals(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     """Compute log Z, ``p(y_t) (batch, word, tag)`` and ``sum_t p(y_t, y_{t+1}) (batch, tag, tag)``.
 
-    The marginals are zero past a chain's end. Where they are to be differentiated, all three are
-    those of `by_loop`.
+    The marginals are zero past a chain's end. If a gradient is needed, `by_loop` computes all
+    three.
     """
     scores = emissions, transitions
     trained = torch.is_grad_enabled() and any(x.requires_grad for x in scores)

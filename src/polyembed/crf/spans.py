@@ -1,4 +1,4 @@
-"""The probability of each span to be an entity, whatever stands around it."""
+"""The probability that a span of words is an entity, summed over all tags of the other words."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -43,13 +43,13 @@ def span_log_probs(
 ) -> SpanLogProbs:
     r"""Compute the probability that precisely this span is an entity of this type.
 
-    Of BIO, with ``q_t(a, b) = p(y_{t+1} = b | y_t = a)``, an entity of type ``x`` over the words
-    ``i, ..., j`` has
+    In BIO, with ``q_t(a, b) = p(y_{t+1} = b | y_t = a)``, an entity of type ``x`` over the words
+    ``i, ..., j`` has the probability
 
         p = p(y_i = B-x) q_i(B-x, I-x) ... q_{j-1}(I-x, I-x) (1 - q_j(y_j, I-x)),
 
     the sum over all paths that have it, read strictly: an ``I-x`` that continues no entity belongs
-    to none. Of BIOES and BILOU the last word has ``E-x`` (``L-x``), the only word ``S-x``
+    to none. In BIOES and BILOU the last word has ``E-x`` (``L-x``), a single word has ``S-x``
     (``U-x``), and the last factor is left out. A tag that `tags` lacks has no probability. One
     forward and one backward pass give all spans.
 
@@ -138,7 +138,8 @@ def span_log_probs(
 
 
 def _tags_by_type(tags: Sequence[str], scheme: Scheme) -> dict[str, tuple[int, int, int, int]]:
-    """Return of each type the ids of its tags that begin, go on, end and stand alone.
+    """Return the ids of each type's tags: of the first word, of later words, of the last word and
+    of a single word.
 
     A tag that is missing has the id after the last.
     """

@@ -1,4 +1,4 @@
-"""CoNLL columns: one word a line, blank lines between sentences."""
+"""CoNLL columns: one word per line, blank lines between sentences."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def read_conll(
     comment: str | None = None,
     encoding: str = "utf-8",
 ) -> list[TaggedSentence]:
-    r"""Read CoNLL columns: one word a line with its tags, blank lines between sentences.
+    r"""Read CoNLL columns: one word per line with its tags, blank lines between sentences.
 
     ``-DOCSTART-`` lines end a sentence and are left out. Every line must have as many columns as
     the first.

@@ -1,4 +1,4 @@
-"""Comma-separated tokens: one word a row, with its sentence and its tag."""
+"""Comma-separated tokens: one word per row, with its sentence and its tag."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ def read_csv(
     delimiter: str = ",",
     encoding: str = "utf-8",
 ) -> list[TaggedSentence]:
-    r"""Read one word a row, with its sentence and its tag, under a row of column names.
+    r"""Read one word per row, with its sentence and its tag, under a row of column names.
 
     A sentence ends where its name in `sentence_column` changes, and at a blank row. Fields are
     quoted as in CSV, so that words may hold commas. Blanks around a word are removed, unless the

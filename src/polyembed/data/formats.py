@@ -39,8 +39,8 @@ def read_tagged(
         path: The file.
         format: ``"conll"``, ``"conllu"``, ``"wikiann"``, ``"lince"``, ``"sentimix"``, ``"inline"``
             or ``"csv"``.
-        set_separator: What stands between the names of a tag that is one of several, as in
-            ``B-PER|B-ORG``; such a tag becomes a frozenset. If None, a tag is one name.
+        set_separator: The separator of the names of a half-known tag, as in ``B-PER|B-ORG``; such a
+            tag becomes a frozenset. If None, a tag is one name.
         **options: The options of that format's reader, such as ``task=`` for LinCE.
 
     Returns:

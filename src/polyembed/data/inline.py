@@ -11,7 +11,7 @@ _GAP = re.compile(f"[{BLANKS}]+")
 def read_inline(
     path: str | os.PathLike[str], *, separator: str = "///", encoding: str = "utf-8"
 ) -> list[TaggedSentence]:
-    r"""Read one sentence a line, its words as ``word<separator>tag`` with spaces between them.
+    r"""Read one sentence per line, its words as ``word<separator>tag`` with spaces between them.
 
     The last separator counts, so that a word may contain it. Blank lines are left out.
 

@@ -90,7 +90,7 @@ def read_lince(
 def write_lince_predictions(
     path: str | os.PathLike[str], predictions: Iterable[TaggedSentence | Sequence[str]]
 ) -> None:
-    r"""Write predictions in LinCE's format: one label a line, a blank line between two sentences.
+    r"""Write predictions in LinCE's format: one label per line, a blank line between two sentences.
 
     Args:
         path: Where to write; an existing file is replaced.

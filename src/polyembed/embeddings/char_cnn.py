@@ -17,7 +17,7 @@ class CharCNN(PretrainedModule):
 
     ``y_k = tanh(max_t (W_k [c_t; ...; c_{t+k-1}] + b_k))``, and
     ``y = [y_k for k in kernel_sizes]``. The word has ``k - 1`` zero vectors on each side, so that
-    it may be shorter than a kernel and that filters see its edges. Windows without a character do
+    filters see its edges and a word may be shorter than a kernel. Windows without a character do
     not count, so more padding has no effect. A word without characters gives zeros.
 
     Args:

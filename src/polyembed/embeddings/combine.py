@@ -109,9 +109,8 @@ class AttentionCombiner(Combiner):
 
     ``x'_j = W_j x_j`` (2), ``alpha_j = exp(phi(x'_j)) / sum_k exp(phi(x'_k))`` (3),
     ``u = sum_j alpha_j x'_j`` (4). With ``attention="dimension"``, the paper's, phi is tanh and
-    each dimension of each source has a weight of its own; with ``"source"`` phi is
-    ``tanh(a . x'_j)`` with a learned vector ``a``, and each source has one (Winata 2019a, Kiela
-    2018).
+    each dimension of each source has its own weight; with ``"source"`` phi is ``tanh(a . x'_j)``
+    with a learned vector ``a``, and each source has one (Winata 2019a, Kiela 2018).
 
     Args:
         in_dims: The size of each source's vectors.

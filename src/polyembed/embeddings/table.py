@@ -12,9 +12,9 @@ from polyembed.saving import PretrainedModule
 
 
 class RowTable(PretrainedModule):
-    """Rows by id: those of `weight`, which may train, then frozen ones of `extension`.
+    """Rows by id: first the rows of `weight`, which may train, then the frozen rows of `extension`.
 
-    `extended` keeps `weight` the same parameter, so that an optimiser can go on training it. Rows
+    `extended` keeps `weight` the same parameter, so that an optimiser continues to train it. Rows
     may be integers.
 
     Args:

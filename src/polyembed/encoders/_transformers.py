@@ -165,7 +165,7 @@ def read_tokenizer(folder: Path | None, probed: Any) -> Any:
 
 
 def set_backend(tokenizer: Any, path: Any) -> None:
-    """Give a fast tokenizer the rules of its file, where its class has made rules of its own."""
+    """Restore the rules of a fast tokenizer's file where its class has replaced them."""
     if not (Path(path).is_file() and getattr(tokenizer, "is_fast", False)):
         return
     from tokenizers import Tokenizer

@@ -92,14 +92,14 @@ class LastLayer(LayerFusion):
 
 
 class SingleLayer(LayerFusion):
-    """One layer: ``L = H_j``, or ``L = AIF(H_j)`` through a gate of its own.
+    """One layer: ``L = H_j``, or ``L = AIF(H_j)`` through a gate.
 
-    With a gate of DLFA's size it is the control of `DLFA`: what one layer gives with as many
-    trained numbers. A gain of fused layers is shown only beside it.
+    With a gate of DLFA's size it is the control of `DLFA`: one layer with as many trained numbers.
+    Only a comparison with it shows a gain of fused layers.
 
     Args:
         layer: The layer's number as `hidden_states` counts (0 = embeddings, -1 = the last).
-        gate: What scales the layer, an `AIF`; None leaves it as it is.
+        gate: The `AIF` that scales the layer; None = the layer is not scaled.
 
     Raises:
         ValueError: If the encoder does not have the layer.
@@ -328,8 +328,8 @@ class AIF(PretrainedModule):
         >>> torch.equal(aif(x), x * aif.weight(x))
         True
 
-    Deviations: padding takes no part; the paper does not mention it. Under DDP each process has the
-    statistics of its own batch: convert_sync_batchnorm does not change these norms.
+    Deviations: padding takes no part; the paper does not mention it. Under DDP each process uses
+    the statistics of its batch: convert_sync_batchnorm does not change these norms.
     """
 
     def __init__(

@@ -99,8 +99,8 @@ def pool_sequence(
     Args:
         hidden: Vectors, ``(batch, seq, dim)``.
         mask: True = valid, ``(batch, seq)``; None = all valid.
-        pooling: ``"cls"``: the first valid vector, which for BERT is that of ``[CLS]``; ``"mean"``
-            or ``"max"`` over all valid ones.
+        pooling: ``"cls"``: the first valid vector, for BERT the vector of ``[CLS]``; ``"mean"`` or
+            ``"max"`` over all valid ones.
 
     Returns:
         ``(batch, dim)``; zeros for a row without a valid vector.

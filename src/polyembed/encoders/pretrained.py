@@ -51,8 +51,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
     limit are read in windows that overlap by half under ``overflow="window"``: a piece's vector is
     taken from the window in which it is farthest from an edge. Each sentence's windows depend on
     that sentence alone. In a few models (MobileBERT, ConvBERT, FNet, Nystromformer, YOSO, Funnel,
-    CANINE) padding reaches words although it is masked; that is found out when the encoder is
-    built, and their sentences run one at a time.
+    CANINE) padding changes the vectors of words although it is masked. A test run when the encoder
+    is built detects this, and such a model runs one sentence at a time.
 
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R,
@@ -393,7 +393,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
     def _run_by_length(
         self, ids: Tensor, mask: Tensor, token_types: Tensor | None, *options: Any
     ) -> list[Tensor]:
-        """Run rows without padding, one at a time: it would reach their words in this model."""
+        """Run rows without padding, one at a time, because padding would change the words."""
         parts = []
         for row, length in enumerate(mask.sum(1).clamp(min=min(1, ids.shape[1])).tolist()):
             place = slice(row, row + 1), slice(0, length)
@@ -426,14 +426,15 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
 @torch.no_grad()
 def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
-    """Find out by running a model whether it is causal, and whether padding reaches words.
+    """Check by running a model whether it is causal, and whether padding changes the vectors of
+    words.
 
     Args:
         model: A model of transformers.
         options: More arguments of its call.
 
     Returns:
-        Both answers; those of the configuration for a model without values.
+        Both answers; for a model without values the answers of its configuration.
     """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 

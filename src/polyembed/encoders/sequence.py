@@ -164,8 +164,8 @@ class TransformerSequenceEncoder(SequenceEncoder):
 class LSTMSequenceEncoder(SequenceEncoder):
     """A bidirectional LSTM over words: ``[forward(x)_t; backward(x)_t]``.
 
-    It is the tagger's encoder of Graves and Schmidhuber (2005). Each direction is an `nn.LSTM` of
-    its own over unpacked sentences, the backward one over the reversed sentence: on a CPU that
+    It is the tagger's encoder of Graves and Schmidhuber (2005). Each direction is a separate
+    `nn.LSTM` over unpacked sentences, the backward one over the reversed sentence: on a CPU that
     trains more than twice as fast as packing, and on a GPU the host never waits for the lengths.
     Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM.
     The kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are

@@ -14,10 +14,9 @@ class WideAndDeepEncoder(SequenceEncoder):
     and deep).
 
     A word's vector is ``[x_deep; u_0; u_-n; ...; u_-1; u_1; ...; u_n]``, where ``u_k`` are the
-    scores, one a tag, that the word gives to the word k places before it:
-    ``s_t = sum over k of u_k[t + k]``. A place outside the sentence gives scores of its own, which
-    train. `surface_scores` makes the scores; a decoder with ``extra_emissions=True`` adds them to
-    its own.
+    scores, one per tag, that the word gives to the word k places before it:
+    ``s_t = sum over k of u_k[t + k]``. A place outside the sentence gives trained scores too.
+    `surface_scores` makes the scores; a decoder with ``extra_emissions=True`` adds them to its own.
 
     Args:
         encoder: A sequence encoder of ``x_deep``; None = the scores alone, as in a hand-featured

@@ -28,11 +28,11 @@ def rank_for_annotation(
 ) -> list[int]:
     """Order texts by how much a model would learn from their tags, the most first.
 
-    Of a text of ``n`` words, with ``p`` the probability of a sequence of tags and ``y`` the most
-    likely one:
+    The score of a text of ``n`` words, with ``p`` the probability of a sequence of tags and ``y``
+    the most likely sequence:
 
-    - ``"entropy"``: ``-sum p log p``, exact for a CRF; of other models the sum over the words;
-    - ``"margin"``: the difference of the two most likely sequences, the smallest first; of other
+    - ``"entropy"``: ``-sum p log p``, exact for a CRF; for other models the sum over the words;
+    - ``"margin"``: the difference of the two most likely sequences, the smallest first; for other
       models the mean over the words;
     - ``"length-normalised"``: ``-log p(y) / n`` (Shen et al. 2018), which does not prefer long
       texts;

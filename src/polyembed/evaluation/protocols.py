@@ -63,7 +63,7 @@ def run_zero_shot(
     """Train on the source language, and test on it and on all others (van der Heijden 2019,
     "Zero-shot transfer").
 
-    Only the source's development sentences choose the epoch. Of a target, only the test sentences
+    Only the source's development sentences choose the epoch. Only the test sentences of a target
     are read.
 
     Args:

@@ -33,7 +33,7 @@ class Significance(NamedTuple):
         difference: The first system's score minus the second's.
         p_value: The probability of a difference at least as large, in either direction, if the
             systems were equal.
-        n: The number of sentences; for the sign test, of those that are not ties.
+        n: The number of sentences; for the sign test, of sentences without a tie.
     """
 
     difference: float

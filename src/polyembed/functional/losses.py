@@ -81,8 +81,8 @@ def focal_loss(
     gamma: float = 2.0,
     weights: Float[Tensor, " label"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Compute the weighted mean focal loss, in which labels that are already right count little
-    (Lin et al. 2017).
+    r"""Compute the weighted mean focal loss, in which confident right labels count little (Lin et
+    al. 2017).
 
     Equation 5, ``FL(p_t) = -alpha_t (1 - p_t)^gamma log p_t``, with ``p_t = softmax(logits)[y]``
     and the weight of the label for ``alpha_t``:

@@ -34,7 +34,7 @@ def majority_vote(
 ) -> Int[Tensor, "*batch"] | list[list[Label]]:
     """Return the most frequent label of each position: ``argmax_label |{v : y_v = label}|``.
 
-    Of labels with equally many votes, the label of the earliest voter wins.
+    If labels have equally many votes, the label of the earliest voter wins.
 
     Args:
         predictions: Label ids, one row per voter; or labels as
@@ -78,8 +78,8 @@ def entity_vote(
 
     Any two such entities have a voter in common, and one voter's entities do not overlap. So the
     winners do not overlap either, and the result is always a valid BIO (IOB2) sequence. Voters'
-    labels are read as conlleval reads them (an ``I-x`` that follows no x begins one). Of two voters
-    both must agree.
+    labels are read as conlleval reads them (an ``I-x`` that follows no x begins one). Two voters
+    must agree.
 
     Args:
         predictions: Labels as ``predictions[voter][sentence][word]``.
@@ -116,7 +116,7 @@ def vote_entropy(
     label's share.
 
     Args:
-        predictions: Label ids, one row a voter.
+        predictions: Label ids, one row per voter.
         ignore_index: The label that abstains.
 
     Returns:

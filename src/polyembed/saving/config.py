@@ -106,8 +106,8 @@ def name_of(cls: type) -> str:
 def find_class(name: object) -> type[Configurable]:
     """Return the configurable class of a name in a saved folder.
 
-    Modules of polyembed are imported; a class from elsewhere must be imported already. Of a class
-    that was defined twice, as in a notebook, the newest is returned.
+    Modules of polyembed are imported; a class from elsewhere must be imported already. If a class
+    was defined twice, as in a notebook, the newest is returned.
 
     Args:
         name: ``module:Class``, as `name_of` returns it.

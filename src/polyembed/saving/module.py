@@ -96,7 +96,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
     """A module that can be saved as a folder, opened again, and shared on a hub.
 
     The folder has ``config.json``, ``model-<digest>.safetensors`` and the files of its parts.
-    Nothing is pickled, and nothing from a folder is run.
+    A folder contains no pickle, and loading runs no code from it.
     """
 
     detachable_parameters: tuple[str, ...] = ()

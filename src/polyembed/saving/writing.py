@@ -22,7 +22,7 @@ FORMAT_VERSION = 3
 def save_module(
     module: nn.Module, folder: Path, *, save_sources: bool, copy_vectors: bool, card: str | None
 ) -> None:
-    """Write a module into a folder; the arguments are those of `PretrainedModule.save_pretrained`.
+    """Write a module into a folder, with the arguments of `PretrainedModule.save_pretrained`.
 
     ``config.json`` is the commit point: the other files are written first, then it is replaced in
     one step, then files that only the configuration before named are removed.

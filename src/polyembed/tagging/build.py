@@ -39,7 +39,7 @@ def build_tagger(
 ) -> SequenceTagger:
     """Build the tagger whose scores the documentation reports, from whatever sources there are.
 
-    What is not given costs nothing. The same, taken apart::
+    A source that is not given adds no parameters. The same system, part by part::
 
         lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
         hme = HierarchicalMetaEmbedding(

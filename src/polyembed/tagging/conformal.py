@@ -23,22 +23,22 @@ FEW_UNSEEN = 50  # a corpus of so many sentences holds words that training did n
 class ConformalTagger(PretrainedModule):
     r"""A tagger that returns, for each word, the tags that cannot be excluded.
 
-    A tag of a word is in its set if its nonconformity ``a`` is at most the threshold, which
-    `calibrate` chooses on ``n`` sentences that were not trained on: the smallest ``t`` with
+    A tag of a word is in its set if its nonconformity ``a`` is at most the threshold. `calibrate`
+    chooses it on ``n`` sentences that were not trained on, as the smallest ``t`` with
 
         (1 + sum_i L_i(t)) / (n + 1) <= error,
 
     where ``L_i(t)`` is the share of sentence i's words (or entities) whose right tag has ``a > t``,
     or with ``unit="sentence"`` whether there is such a word (Angelopoulos et al. 2024, conformal
-    risk control). Then the expected ``L`` of a new sentence is at most `error`, if it and those of
-    the calibration are exchangeable. The words of a sentence are not exchangeable, so that is what
-    is guaranteed: an expectation over sentences. The share of all words together that are covered
-    is not guaranteed, only measured.
+    risk control). Then the expected ``L`` of a new sentence is at most `error`, if it and the
+    calibration sentences are exchangeable. This expectation over sentences is the only guarantee,
+    because the words of a sentence are not exchangeable. The share of covered words over all
+    sentences is not guaranteed, only measured.
 
     Nonconformity, of the probabilities ``p`` of a word's tags: ``"probability"`` is ``1 - p(y)``,
     under which a set may be empty; ``"adaptive"`` is the sum of the ``p`` of all tags that are more
-    probable than ``y``, under which the best tag is always in the set. Of an entity it is
-    ``1 - p(span, type)``, by the exact probability of the span.
+    probable than ``y``, under which the best tag is always in the set. The nonconformity of an
+    entity is ``1 - p(span, type)``, by the exact probability of the span.
 
     Args:
         tagger: The trained tagger; for entities a `SequenceTagger`.
@@ -95,8 +95,9 @@ class ConformalTagger(PretrainedModule):
 
         Args:
             tagger: The trained tagger.
-            sentences: Tagged sentences; those without a known tag do not count, nor for entities
-                those without an entity or with a tag that is missing or a set.
+            sentences: Tagged sentences; a sentence without a known tag does not count. For
+                entities, a sentence does not count if it has no entity, or a tag that is missing or
+                a set.
             error: The largest expected share of errors.
             unit: What the share counts.
             score: The nonconformity of a word's tag.
@@ -139,7 +140,7 @@ class ConformalTagger(PretrainedModule):
         return found
 
     def _losses(self, items: Sequence[Tagged]) -> list[list[tuple[float, float]]]:
-        """Return of each sentence that counts the nonconformity of what is right, and its share."""
+        """Return, for each sentence that counts, its right labels' nonconformity and weight."""
         texts = [self.tagger.text_of(item) for item in items]
         gold = [self.tagger.labels_of(item) for item in items]
         found = (self._of_entities if self.unit == "entity" else self._of_words)(texts, gold)

@@ -1,9 +1,9 @@
 """Decoders: features to labels.
 
-A decoder owns the encoding and the names of its labels. ``encode_labels(labels)`` makes a tensor of
-names, ``loss(features, labels, mask)`` is a mean in nats, ``decode(features, mask)`` gives the best
-labels, and ``labels_of(decoded)`` turns those of one sentence back into names. A module with these
-methods, ``in_features`` and ``tags`` fits into a `SequenceTagger`, multi-label ones included.
+A decoder owns the encoding and the names of its labels. ``encode_labels(labels)`` makes a tensor
+from names, ``loss(features, labels, mask)`` is a mean in nats, ``decode(features, mask)`` gives the
+best labels, and ``labels_of(decoded)`` returns the names of one sentence's labels. A module with
+these methods, ``in_features`` and ``tags`` fits into a `SequenceTagger`, multi-label ones included.
 """
 
 from abc import abstractmethod
@@ -77,9 +77,9 @@ class Decoder(PretrainedModule):
         """Turn tag names into ids, padded with -100.
 
         Args:
-            labels: A list of tag names per sentence. A missing tag, which is None or a
-                `MISSING_TAG` that the tag set lacks, becomes -100. A set of several names
-                (``{"B-PER", "B-ORG"}``) says that one of them is right.
+            labels: A list of tag names per sentence. A missing tag becomes -100: None, or a
+                `MISSING_TAG` outside the tag set. A set of several names (``{"B-PER", "B-ORG"}``)
+                says that one of them is right.
 
         Returns:
             The ids, ``(batch, word)`` int64; if there is such a set, the tags that each word may
@@ -179,16 +179,16 @@ class Decoder(PretrainedModule):
 
 
 def options_of(label: Any) -> Any:
-    """Return the labels of which one is right: a set of them as it is, or a list of one."""
+    """Return the labels of which one is right: a set itself, or a list of the only one."""
     return label if isinstance(label, set | frozenset) else [label]
 
 
 class CRFDecoder(Decoder):
     """A linear map and a `CRF` (Winata 2021, section 3.2.2).
 
-    ``loss = -mean over sentences of log p(tags)``. Where tags are not known, or sets of tags, ``p``
-    is the probability of all sequences that agree with what is known:
-    ``log p = log Z(allowed) - log Z``.
+    ``loss = -mean over sentences of log p(tags)``. If tags are missing or half known (sets of
+    tags), ``p`` is the probability of all sequences that agree with the known part: ``log p = log
+    Z(allowed) - log Z``.
 
     Args:
         in_features: The size of a word's features.

@@ -110,7 +110,7 @@ class FocalLoss(Criterion):
         >>> FocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([1]))
         tensor(0.1733)
 
-    Deviations: the paper has a sigmoid a class and divides by the number of boxes with an object;
+    Deviations: the paper has a sigmoid per class and divides by the number of boxes with an object;
     here it is a softmax over the labels and a mean by their weights, the same as for the
     cross-entropy.
     """

@@ -113,7 +113,7 @@ class Tagger(TextModel):
         return {"inputs": inputs, "tags": tags, "mask": mask}
 
     def labels_of(self, item: Tagged) -> list[Any]:
-        """Return a sentence's tags, with None for those that are missing."""
+        """Return a sentence's tags, with None for missing tags."""
         tags = [None if tag == MISSING_TAG and tag not in self.tags else tag for tag in item.tags]
         rule = f"be as many as the words, {len(item.words)}"
         require(len(tags) == len(item.words), "the tags of a sentence", rule, len(tags))
@@ -349,16 +349,16 @@ class SequenceTagger(Tagger):
     ) -> list[list[PredictedEntity]]:
         """Return entities with their exact probabilities from raw words; see `predict`.
 
-        The probability is that of all sequences of tags in which precisely this span is an entity
-        of this type (`polyembed.crf.span_log_probs`), whatever the tags around it. An entity off
-        the best path is found, too.
+        The probability is the sum over all sequences of tags in which precisely this span is an
+        entity of this type (`polyembed.crf.span_log_probs`). An entity off the best path is found,
+        too.
 
         Args:
             texts: Lists of words.
             min_probability: The least probability of an entity.
             max_words: The most words of an entity.
-            overlapping: Whether entities may overlap; if not, the most probable one of those that
-                do is returned.
+            overlapping: Whether entities may overlap; if not, the most probable of overlapping
+                entities is returned.
             batch_size: The number of texts at once, as in `predict`.
             progress: Whether to show a progress bar, as in `predict`.
 

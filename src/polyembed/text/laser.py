@@ -278,7 +278,7 @@ def open_sentencepiece(path: Path) -> Any:
 
 
 def check_share(known: PieceDictionary | set[str], pieces: Sequence[str], rule: str) -> None:
-    """Require that at least half of the pieces are known, as those of another model are not."""
+    """Require that at least half of the pieces are known; the pieces of another model are not."""
     found = sum(piece in known for piece in pieces)
     require(2 * found >= len(pieces), "dictionary", rule, f"{found} of {len(pieces)}")
 

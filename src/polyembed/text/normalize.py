@@ -155,7 +155,7 @@ _SPECIAL = Normalizer()
 
 
 class DictionaryTransliterator(Configurable):
-    """Look words up, and leave unlisted ones to another transliterator.
+    """Transliterate listed words by a table, and others by another transliterator.
 
     ``y = words[x] if x in words else fallback(x)``, for every run of Latin letters x of a word, in
     lower case. If the run is not listed, it is looked up again with letters that are repeated three
@@ -302,10 +302,10 @@ def _sanscript() -> Any:
 def hinglish_words() -> MappingProxyType[str, str]:
     """Return the Devanagari words of 731 Roman spellings in lower case.
 
-    The list, ``data/hinglish.tsv``, was written by hand for this library. The words are those that
-    Hinglish tweets use most (SentiMix, SemEval-2020 task 9, showed which): pronouns, auxiliaries,
-    postpositions, particles, common verbs and nouns. Many spellings follow no rule (``h`` है, ``k``
-    के, ``q`` क्यों). A spelling of several words has the most common one.
+    The list, ``data/hinglish.tsv``, was written by hand for this library. The list has the most
+    frequent words of Hinglish tweets (counted in SentiMix, SemEval-2020 task 9): pronouns,
+    auxiliaries, postpositions, particles, common verbs and nouns. Many spellings follow no rule
+    (``h`` है, ``k`` के, ``q`` क्यों). A spelling of several words has the most common one.
 
     Returns:
         The word of each spelling.

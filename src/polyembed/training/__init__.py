@@ -1,4 +1,4 @@
-"""Loops over the parts, for those who have none of their own."""
+"""Training loops over the parts, for users without a loop."""
 
 from polyembed.training.fit import DataCollatorForWords, EnsembleResult, fit, fit_ensemble
 from polyembed.training.masked_lm import adapt_masked_lm

@@ -45,10 +45,10 @@ def fit(
     """Train a tagger or a classifier and keep the best epoch of the development set.
 
     Batches hold texts of like length in random order. Every epoch draws its order and its dropout
-    from `seed` and its own number, inside a fork of the global random state. So a training that was
-    interrupted goes on after its last finished epoch and reaches the same numbers. Its checkpoint
-    is refused where options, sizes or the numbers of texts differ; only `num_train_epochs`,
-    `patience` and `max_decreases` may change.
+    from `seed` and its own number, inside a fork of the global random state. So an interrupted
+    training continues after its last finished epoch and reaches the same numbers. Its checkpoint is
+    refused where options, sizes or the numbers of texts differ; only `num_train_epochs`, `patience`
+    and `max_decreases` may change.
 
     Args:
         model: The model to train, on the device that it is on: a `SequenceTagger` or
@@ -277,9 +277,9 @@ def fit_ensemble(
     """Train a member per seed, and let the members vote (HME-Ensemble of Winata 2021).
 
     Each member is the result of ``fit(build(seed), train, dev, options, seed=seed)``. With a
-    `folder`, the same call goes on where an interrupted one stopped; members that are finished are
-    read. Several processes that train ``seeds`` of their own in one folder share the work: a last
-    call with all seeds reads what they made.
+    `folder`, the same call continues where an interrupted call stopped; finished members are read.
+    Several processes can share the work by training different ``seeds`` in one folder; a last call
+    with all seeds reads the members.
 
     Args:
         build: A function from a seed to an untrained tagger; it is called with torch's random state

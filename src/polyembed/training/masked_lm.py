@@ -108,9 +108,9 @@ def adapt_masked_lm(
 
     With `mask_switches`, pieces of words at or next to a switch of language are masked with
     priority (after Das et al. 2023): both words of a switch, across words without a language such
-    as punctuation. Of n pieces with k of such words, each of the k is in M with probability
-    ``q = min(1, n p / k)``, each of the others with ``(n p - k q) / (n - k)``, where p is
-    `mlm_probability`: n p on average, as without.
+    as punctuation. If k of n pieces belong to such words, each of the k is in M with probability
+    ``q = min(1, n p / k)`` and each other piece with ``(n p - k q) / (n - k)``, where p is
+    `mlm_probability`. The expected number of pieces in M is n p, as without `mask_switches`.
 
     An example holds one text. A text longer than `max_length` becomes several examples; with
     `truncation` its tail is dropped. Texts without a piece are left out, as are lone surrogates.
@@ -130,8 +130,8 @@ def adapt_masked_lm(
         mask_switches: Whether words at or next to a switch of language are masked with priority.
         max_length: The largest number of pieces of an example, special ones included.
         truncation: Whether the rest of a longer text is dropped.
-        folder: A folder for the Trainer's checkpoints; if it holds one, the Trainer goes on from
-            there, whatever the texts and arguments were, so give each adaptation its own. The
+        folder: A folder for the Trainer's checkpoints. If it holds one, the Trainer continues from
+            there, even with other texts and arguments, so use one folder per adaptation. The
             numbers of an uninterrupted run need ``save_strategy="epoch"``. No checkpoint is written
             if None.
         progress: Whether to show a progress bar; if None, only on a terminal.

@@ -223,11 +223,11 @@ class MetaXLTrainer:
     *Back-off* (section 4.6): with `backoff_epochs`, the best epoch's model is then trained jointly,
     without the network, for so many epochs more; these take part in the choice of the best.
 
-    *Order.* Every batch is full: one that a pass does not fill continues with the next pass. (Only
-    such a target batch can have a row in both its halves.) Orders and dropout follow from `seed`
-    and the number of the pass or epoch alone, inside a fork of torch's random state. A run that was
-    killed resumes after its last finished epoch, with the same numbers. Random numbers of other
-    generators in `collate` and `loss` are not restored.
+    *Order.* Every batch is full: the last batch of a pass is filled from the next pass. (Only such
+    a target batch can have a row in both its halves.) Orders and dropout follow from `seed` and the
+    number of the pass or epoch alone, inside a fork of torch's random state. A run that was killed
+    resumes after its last finished epoch, with the same numbers. Random numbers of other generators
+    in `collate` and `loss` are not restored.
 
     *Processes.* Where ``torch.distributed`` runs, each process takes `batch_size` rows of each
     joined batch, and gradients are averaged: the numbers are equal to one process with larger
@@ -270,8 +270,8 @@ class MetaXLTrainer:
         2
 
     Deviations: the paper does not say how an epoch is counted (its code: by the source), names no
-    optimiser but gradient descent, and neither schedule nor clipping. Of its code's steps, MetaXL's
-    alone clips; here all objectives do. Its joint training is on the concatenation of source and
+    optimiser but gradient descent, and neither schedule nor clipping. In its code only MetaXL's
+    step clips; here all objectives do. Its joint training is on the concatenation of source and
     target (section 2.1); its code, and this, take a batch of each in a step. (For the
     concatenation, give it as the target of ``"target_only"``.) The paper has one source language at
     a time; its code merges and shuffles several, here each step has a batch of each. The authors'

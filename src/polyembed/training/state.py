@@ -24,8 +24,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **ab
     Args:
         path: The file.
         state: Tensors and plain values, in dicts, lists and tuples.
-        **about: What a training that goes on from the file must have in common with this one: plain
-            values.
+        **about: The values that a training which continues from the file must share: plain values.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -40,7 +39,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **ab
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Give the path of a draft that takes the place of a file when it is written."""
+    """Return the path of a draft that replaces a file when the context ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
     draft.unlink(missing_ok=True)  # it may be a link
@@ -77,7 +76,7 @@ def load_checkpoint(path: str | os.PathLike[str], **about: Any) -> dict[str, Any
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return the values of a saved training that differ from those of this one, as text."""
+    """Return which values of a saved training differ from this one's, as text."""
     return ", ".join(
         f"{name} {before.get(name)!r} in place of {now.get(name)!r}"
         for name in {**now, **before}

@@ -130,7 +130,7 @@ def adversarial_mapping(
         options: Sizes and rates.
 
     Returns:
-        The best matrix, and the criterion after each epoch, one list a restart.
+        The best matrix, and the criterion after each epoch, one list per restart.
 
     Raises:
         ValueError: If a run gave NaN: its learning rate or ``beta`` is too high, or the vectors are

@@ -88,7 +88,8 @@ def joint_step(
     Raises:
         ValueError: If there is no target batch, a loss or a gradient is not finite (weights are
             then unchanged), the model is compiled, or an option is out of range.
-        TypeError: If the model is wrapped, or one batch stands where a list of batches is expected.
+        TypeError: If the model is wrapped, or a single batch is given in place of a list of
+            batches.
         RuntimeError: If the layer did not run.
 
     Example:

@@ -93,8 +93,8 @@ def metaxl_gradients(
     change as in two training steps. Batches in a list are accumulated: the loss is the mean of
     theirs, for each list. Gradient checkpointing (``use_reentrant=False``) changes no gradient.
 
-    Where ``torch.distributed`` runs, each process brings batches of its own, of the same sizes:
-    source gradients, target gradients and meta-gradients are averaged, so the result is that of one
+    Where ``torch.distributed`` runs, each process gets different batches of the same sizes: source
+    gradients, target gradients and meta-gradients are averaged, so the result is that of one
     process with the joined batches. Start from equal parameters; if a process fails, the launcher
     must stop the others, as torchrun does. `DistributedDataParallel` does not see these gradients
     and is refused.
@@ -129,7 +129,8 @@ def metaxl_gradients(
             that is not finite (weights are then unchanged), a compiled model, an `rtn` without
             effect on the source loss, an option out of range, or a function without second
             derivatives.
-        TypeError: If the model is wrapped, or one batch stands where a list of batches is expected.
+        TypeError: If the model is wrapped, or a single batch is given in place of a list of
+            batches.
         RuntimeError: If the layer did not run.
 
     Example:

@@ -117,7 +117,7 @@ def transformed_output(
 
     Args:
         layer: One layer, or several.
-        transform: A callable for hidden states: one for all layers, or one for each. Of an
+        transform: A callable for hidden states: one for all layers, or one for each. If it is an
             ``nn.ModuleDict``, the network of `language` is used.
         detach_input: Whether the gradient stops at the layer's output: then no layer below learns
             from this pass. (For a gradient through the residual only, see

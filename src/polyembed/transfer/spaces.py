@@ -186,8 +186,8 @@ def align_spaces(
         (2, 1)
 
     Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual
-    neighbours; MUSE chooses by a validation metric of its own. MUSE does not normalise by default;
-    here vectors have length 1 by default, which is better on the Spanish-English vectors of
+    neighbours; MUSE chooses by its validation metric. MUSE does not normalise by default; here
+    vectors have length 1 by default, which is better on the Spanish-English vectors of
     docs/results/alignment.md. ``"similarity"`` is vecmap's start with plain refinements, without
     its random omissions.
     """

@@ -145,7 +145,7 @@ def update(
     norm: float,
     max_norm: float | None,
 ) -> None:
-    """Let the optimiser step with these gradients, clipped by their norm, and clear them."""
+    """Step an optimiser with these gradients, clipped by their norm, and clear them."""
     optimizer.zero_grad()
     accumulate(parameters, grads)
     if max_norm is not None:

@@ -44,11 +44,11 @@ def extend_vocabulary(
     .. math:: E_{\text{new}} = \frac{1}{n} \sum_i E_{o_i}
 
     where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into, without the
-    unknown one; a piece of which nothing was known gets the mean of the rows of all pieces. Output
-    rows and biases are set in the same way. New pieces are the characters of `texts` that were
-    unknown, then the most frequent words that were cut into several pieces, each as a whole word.
-    They are added by the tokenizer's own ``add_tokens``, so a text without them is cut as before,
-    and the model's outputs for it stay the same, the logits of old pieces included.
+    unknown one; a piece without a known part gets the mean of the rows of all pieces. Output rows
+    and biases are set in the same way. New pieces are the characters of `texts` that were unknown,
+    then the most frequent words that were cut into several pieces, each as a whole word. They are
+    added by the tokenizer's own ``add_tokens``, so a text without them is cut as before, and the
+    model's outputs for it stay the same, the logits of old pieces included.
 
     Args:
         tokenizer: A tokenizer of transformers. It is not changed.
@@ -84,9 +84,9 @@ def extend_vocabulary(
         True
 
     Deviations: the appendix trains a sub-word model on the new language and combines the
-    vocabularies. Here new pieces are whole words, which a tokenizer of any kind can take without a
-    change of its own rules; parts of words that are new stay cut as before. How new rows start is
-    this library's.
+    vocabularies. Here new pieces are whole words, which can be added to a tokenizer of any kind
+    without a change of its rules; new parts of words are cut as before. How new rows start is this
+    library's.
     """
     check_positive(size=size, min_count=min_count)
     count, rows = len(tokenizer), len(_table(model))

@@ -71,8 +71,8 @@ def read_merges(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
 
     Raises:
         FileNotFoundError: If `path` is not a file.
-        ValueError: If the file has another format: those of subword-nmt and of transformers, for
-            example, have no counts.
+        ValueError: If the file has another format, such as the formats of subword-nmt and
+            transformers, which have no counts.
     """
     return [(first, second) for first, second in _read_counted(path, 2)]
 

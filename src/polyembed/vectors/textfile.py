@@ -35,7 +35,7 @@ class TextVectors(WordTable, VectorFiles):
     Args:
         path: The file, UTF-8; its first line may be a header, two whole numbers ``<rows> <dim>``.
         dim: The length of a vector, needed for a file without header whose first word ends in a
-            number of its own; else it is read from the first line.
+            number. By default it is read from the first line.
 
     Raises:
         FileNotFoundError: If `path` is not a file.
@@ -132,7 +132,7 @@ class TextVectors(WordTable, VectorFiles):
         return num_rows, dim
 
     def _spaced(self, text: bytes) -> bytes:
-        """Return a line with spaces for tabs, where tabs stand before the first row's numbers."""
+        """Return a line with spaces for tabs, if the first row separates its numbers by tabs."""
         return text.replace(b"\t", b" ") if self._tabs else text
 
     @contextmanager

@@ -33,7 +33,7 @@ def release(data: Buffer) -> None:
 
 
 def encode_word(word: str) -> bytes:
-    """Encode a word; a surrogate stands for a byte that is not UTF-8, or else for itself."""
+    """Encode a word; a surrogate that represents an invalid byte becomes this byte."""
     try:
         return word.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
