@@ -13,9 +13,10 @@ those of `tagging_quality.py`.
   set, and the precision of entities above 0.9, beside products of the words' probabilities.
 - ``sets``: the realised coverage of `ConformalTagger` on the half of the test set that it was not
   calibrated on, over 20 splits, beside sets of the most probable tags that have together 1 - error.
-- ``selection``: the score after a simulated annotator tagged the sentences that each rule chose, a
-  hundred more each time, and the words of these sentences. For votes three taggers are trained, of
-  which the first is scored.
+- ``selection``: the score after a simulated annotator tagged a hundred random sentences and then a
+  hundred that a rule chose, beside two and three hundred random ones, and beside random ones of as
+  many words, between the sizes that were measured. Two hundred sentences choose the epoch. Three
+  taggers vote, of which the first is scored.
 
 Finished runs are kept in ``--cache`` and not made again.
 """
@@ -26,7 +27,8 @@ import json
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,9 @@ SHARE = 0.3
 
 BINS, SURE = 10, 0.9
 RULES = ("random", "entropy", "margin", "length-normalised", "vote")
-VOTERS = 3
+ROUND, DEV_SENTENCES, VOTERS = 100, 200, 3
+"""Of the simulated annotator: the sentences that are tagged at once, those that choose the epoch,
+and the taggers that vote."""
 
 
 def train(
@@ -302,55 +306,71 @@ def coverage(tasks: Sequence[str], cache: Path, splits: int = 20) -> Table:
     return Table(columns, rows, digits=4)
 
 
-def selected(task: str, by: str, seed: int, sizes: Sequence[int]) -> list[tuple[float, int]]:
-    """Score taggers of ever more sentences, each time those that a rule chose; and count their words."""
+@lru_cache(1)
+def first_round(task: str, seed: int) -> tuple[Sentences, Sentences, Sentences, list[Any]]:
+    """Order the sentences, draw a small development set, and train on the first hundred of them."""
     first, dev, test = TASKS[task].load()
-    first = [one for one in first if one.words]
     tags = tags_of(first, dev)
-    rest = random.Random(seed).sample(range(len(first)), len(first))
-    chosen: list[int] = []
-    tagger: pe.SequenceTagger | None = None
-    found: list[tuple[float, int]] = []
-    for size in sizes:
-        count = size - len(chosen)
-        places = list(range(count))
-        if tagger is not None and by != "random":
-            texts = [first[i].words for i in rest]
-            model: pe.SequenceTagger | pe.VotingEnsemble = tagger
-            if by == "vote":
-                known = [first[i] for i in chosen]
-                others = [train(known, dev, tags, seed + 1000 * k) for k in range(1, VOTERS)]
-                model = pe.VotingEnsemble([tagger, *others])
-            places = rank_for_annotation(model, texts, by=by, count=count)
-        chosen += [rest[place] for place in places]
-        rest = [i for i in rest if i not in {*chosen}]
-        tagger = train([first[i] for i in chosen], dev, tags, seed)
-        points = score(task, test, tagger.predict([one.words for one in test]))
-        found.append((points, sum(len(first[i].words) for i in chosen)))
+    first, dev = ([one for one in part if one.words] for part in (first, dev))
+    first = random.Random(seed).sample(first, len(first))
+    dev = random.Random(seed).sample(dev, DEV_SENTENCES)
+    committee = [train(first[:ROUND], dev, tags, seed + 1000 * k) for k in range(VOTERS)]
+    return first, dev, test, committee
+
+
+def selected(task: str, by: str, seed: int) -> list[tuple[float, int]]:
+    """Score taggers of ever more sentences, each time those that a rule chose; and count their words."""
+    first, dev, test, committee = first_round(task, seed)
+    tags, texts = committee[0].tags, [one.words for one in test]
+    chosen, rest, found = first[:ROUND], first[ROUND:], list[tuple[float, int]]()
+    for _ in range(3 if by == "random" else 2):
+        if found:
+            places = list(range(ROUND))
+            if by != "random":
+                model = pe.VotingEnsemble(committee) if by == "vote" else committee[0]
+                pool = [one.words for one in rest]
+                places = rank_for_annotation(model, pool, by=by, count=ROUND)
+            chosen = chosen + [rest[place] for place in places]
+            rest = [one for i, one in enumerate(rest) if i not in set(places)]
+            committee = [train(chosen, dev, tags, seed)]
+        words = sum(len(one.words) for one in chosen)
+        found.append((score(task, test, committee[0].predict(texts)), words))
     return found
+
+
+def of_as_many_words(random_run: Sequence[Sequence[float]], words: float) -> float | None:
+    """Return the score of random sentences with so many words, between two that were measured."""
+    for (below, few), (above, many) in pairwise(random_run):
+        if few <= words <= many:
+            return below + (above - below) * (words - few) / (many - few)
+    return None
 
 
 def selection(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
     """Score what a simulated annotator's choices are worth."""
-    sizes = (100, 200, 300)
     rows = []
     for task in tasks:
-        for by in RULES:
-            runs = [
-                cached(
-                    cache / "selection" / f"{task}.{by}.{seed}.json",
-                    partial(selected, task, by, seed, sizes),
-                )
-                for seed in range(seeds)
+        runs: dict[str, list[Any]] = {by: [] for by in RULES}
+        for seed in range(seeds):
+            for by in RULES:
+                path = cache / "selection" / f"{task}.{by}.{seed}.json"
+                runs[by].append(cached(path, partial(selected, task, by, seed)))
+        for by, found in runs.items():
+            scores = [
+                mean_and_deviation([points for points, _ in size])
+                for size in zip(*found, strict=True)
             ]
-            scores = [[points for points, _ in run] for run in runs]
-            means = [mean_and_deviation(list(column)) for column in zip(*scores, strict=True)]
-            words = round(statistics.mean(run[-1][1] for run in runs))
-            rows.append((f"{task}, {by}", *means, words))
+            words = [run[1][1] for run in found]
+            pairs = zip(runs["random"], words, strict=True)
+            like = [of_as_many_words(run, number) for run, number in pairs]
+            fair = None if None in like or by == "random" else mean_and_deviation(like)
+            count = round(statistics.mean(words))
+            rows.append((f"{task}, {by}", *scores, *[None] * (3 - len(scores)), count, fair))
     columns = (
         "task and rule",
-        *(f"{size} sentences" for size in sizes),
-        f"words of the {sizes[-1]}",
+        *(f"{k * ROUND} sentences" for k in (1, 2, 3)),
+        f"words of the {2 * ROUND}",
+        "random sentences of as many words",
     )
     return Table(columns, rows, digits=4)
 
