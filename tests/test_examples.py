@@ -19,6 +19,7 @@ import _metaxl
 import _mixes
 import adapt_code_switched
 import align_embeddings
+import annotate_next
 import laser_zero_shot
 import layer_fusion
 import metaxl_ner
@@ -295,6 +296,45 @@ def test_some_sentences_are_spread_over_the_whole_file() -> None:
     assert {second - first for first, second in pairwise(found)} == {1, 2}
     assert found[-1] > 574
     assert layer_fusion.spread(rows, None) == layer_fusion.spread(rows, 999) == rows
+
+
+def test_annotate_next(world) -> None:
+    files = (
+        f"--train {world}/xx.train.conll --dev {world}/xx.dev.conll --test {world}/xx.test.conll"
+    )
+    printed = run(
+        annotate_next, f"{files} --start 4 --count 2 --rounds 1 --epochs 1 --rules random diverse"
+    )
+    rows = [line.split("|")[1:4] for line in printed.splitlines()[2:]]
+    assert [(rule.strip(), int(count)) for rule, count, _ in rows] == [
+        ("random", 4),
+        ("random", 6),
+        ("diverse", 4),
+        ("diverse", 6),
+    ]
+    with pytest.raises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as error:
+        run(annotate_next, f"{files} --start 4 --count 9999")
+    assert "too few for so many rounds" in error.getvalue()
+
+
+def test_the_annotator_reveals_what_the_rule_chose(monkeypatch) -> None:
+    pool = [TaggedSentence((f"w{i}",), ("A" if i % 2 else "B",)) for i in range(12)]
+    known = []
+    monkeypatch.setattr(
+        annotate_next.pe, "fit", lambda tagger, train, *_, **__: known.append(train)
+    )
+    monkeypatch.setattr(annotate_next, "choose", lambda rule, tagger, pool, count: [3, 1])
+    arguments = argparse.Namespace(seed=0, start=4, count=2, rounds=2, epochs=None)
+    rounds = annotate_next.simulate("entropy", pool, pool, pool, arguments)
+    order = random.Random(0).sample(pool, 12)
+    first, rest = order[:4], order[4:]
+    left = [rest[i] for i in (0, 2, 4, 5, 6, 7)]
+    assert known == [
+        first,
+        [*first, rest[3], rest[1]],
+        [*first, rest[3], rest[1], left[3], left[1]],
+    ]
+    assert [(count, words) for count, words, _ in rounds] == [(4, 4), (6, 6), (8, 8)]
 
 
 def test_layer_fusion(world, tmp_path) -> None:
