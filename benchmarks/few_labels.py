@@ -1,6 +1,6 @@
 """What half-known labels, exact probabilities, guaranteed sets and selection are worth.
 
-    python benchmarks/few_labels.py --part labels entities sets selection --seeds 3
+    python benchmarks/few_labels.py --seeds 3
 
 All systems are `polyembed.build_tagger` without any source, trained by `fit`'s defaults; tasks are
 those of `tagging_quality.py`.
@@ -18,6 +18,9 @@ those of `tagging_quality.py`.
   many words, between the sizes that were measured. Two hundred sentences choose the epoch. Three
   taggers vote, of which the first is scored.
 
+- ``speed``: the time of `span_log_probs` beside that of `marginals`, and of `predict_entities` beside
+  that of `predict`, in turn in one process.
+
 Finished runs are kept in ``--cache`` and not made again.
 """
 
@@ -26,6 +29,7 @@ import copy
 import json
 import random
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -37,7 +41,7 @@ from _results import option, show
 from tagging_quality import DATA, ROOT, TASKS, Sentences, score
 
 import polyembed as pe
-from polyembed.crf import CRF
+from polyembed.crf import CRF, marginals, span_log_probs
 from polyembed.data import TaggedSentence
 from polyembed.embeddings.surface import FeatureSum
 from polyembed.encoders import WideAndDeepEncoder
@@ -375,11 +379,51 @@ def selection(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
     return Table(columns, rows, digits=4)
 
 
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def in_turn(first: Callable[[], object], second: Callable[[], object], runs: int) -> list[float]:
+    """Return the seconds of two calls and the second's ratio to the first, medians of `runs`."""
+    first(), second()
+    pairs = [(seconds(first), seconds(second)) for _ in range(runs)]
+    return [
+        statistics.median(found)
+        for found in (*zip(*pairs, strict=True), [later / before for before, later in pairs])
+    ]
+
+
+def speed(task: str) -> Table:
+    """Compare what spans and entities cost with what the marginals and `predict` do."""
+    torch.manual_seed(0)
+    tags = ["O", *(f"{letter}-{name}" for name in ("PER", "LOC", "ORG", "X") for letter in "BI")]
+    emissions, mask = torch.randn(32, 64, 9), torch.ones(32, 64, dtype=torch.bool)
+    scores = torch.randn(9, 9), torch.randn(9), torch.randn(9)
+    spans = in_turn(
+        lambda: marginals(emissions, mask, *scores),
+        lambda: span_log_probs(emissions, mask, *scores, tags, scheme="bio", max_length=8),
+        50,
+    )
+    first, dev, test = TASKS[task].load()
+    tagger = pe.build_tagger(first[:300], tags=tags_of(first, dev))
+    options = pe.training.FitOptions(num_train_epochs=5)
+    pe.fit(tagger, first[:300], dev, options, progress=False)
+    texts = [one.words for one in test]
+    found = in_turn(lambda: tagger.predict(texts), lambda: tagger.predict_entities(texts), 20)
+    rows = [
+        ("`span_log_probs` beside `marginals`, 32 x 64 words, 9 tags, spans up to 8", *spans),
+        (f"`predict_entities` beside `predict`, {task}", *found),
+    ]
+    return Table(("calls", "seconds beside", "seconds", "ratio"), rows, digits=4)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("labels", "entities", "sets", "selection")
+    parts = ("labels", "entities", "sets", "selection", "speed")
     parser.add_argument("--part", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--tasks", nargs="+", choices=TASKS, help="instead of each part's own")
     parser.add_argument("--seeds", type=int, default=3)
@@ -396,7 +440,8 @@ def main() -> None:
         ),
         "entities": lambda: reliability(named or ("hinglish-shuffled", "sw"), seeds, cache),
         "sets": lambda: coverage(named or ("sagt", "hinglish-shuffled"), cache),
-        "selection": lambda: selection(named or ("sagt",), seeds, cache),
+        "selection": lambda: selection(named or ("sagt", "hinglish-shuffled", "es"), seeds, cache),
+        "speed": lambda: speed(*(named or ("hinglish-shuffled",))),
     }
     for part in arguments.part:
         show(arguments.json, part, makers[part](), seeds=range(seeds))
