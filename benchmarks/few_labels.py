@@ -322,12 +322,14 @@ def first_round(task: str, seed: int) -> tuple[Sentences, Sentences, Sentences, 
     return first, dev, test, committee
 
 
-def selected(task: str, by: str, seed: int) -> list[tuple[float, int]]:
-    """Score taggers of ever more sentences, each time those that a rule chose; and count their words."""
+def selected(task: str, by: str, seed: int, words: int = 0) -> list[tuple[float, int]]:
+    """Score taggers of a hundred sentences and of two hundred, and count their words; of random
+    sentences three hundred too, and more until they have so many words.
+    """
     first, dev, test, committee = first_round(task, seed)
     tags, texts = committee[0].tags, [one.words for one in test]
     chosen, rest, found = first[:ROUND], first[ROUND:], list[tuple[float, int]]()
-    for _ in range(3 if by == "random" else 2):
+    while len(found) < (3 if by == "random" else 2) or found[-1][1] < words:
         if found:
             places = list(range(ROUND))
             if by != "random":
@@ -337,17 +339,18 @@ def selected(task: str, by: str, seed: int) -> list[tuple[float, int]]:
             chosen = chosen + [rest[place] for place in places]
             rest = [one for i, one in enumerate(rest) if i not in set(places)]
             committee = [train(chosen, dev, tags, seed)]
-        words = sum(len(one.words) for one in chosen)
-        found.append((score(task, test, committee[0].predict(texts)), words))
+        points = score(task, test, committee[0].predict(texts))
+        found.append((points, sum(len(one.words) for one in chosen)))
     return found
 
 
-def of_as_many_words(random_run: Sequence[Sequence[float]], words: float) -> float | None:
+def of_as_many_words(random_run: Sequence[Sequence[float]], words: float) -> float:
     """Return the score of random sentences with so many words, between two that were measured."""
-    for (below, few), (above, many) in pairwise(random_run):
-        if few <= words <= many:
-            return below + (above - below) * (words - few) / (many - few)
-    return None
+    return next(
+        below + (above - below) * (words - few) / (many - few)
+        for (below, few), (above, many) in pairwise(random_run)
+        if few <= words <= many
+    )
 
 
 def selection(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
@@ -356,18 +359,21 @@ def selection(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
     for task in tasks:
         runs: dict[str, list[Any]] = {by: [] for by in RULES}
         for seed in range(seeds):
-            for by in RULES:
+            most = 0
+            for by in sorted(RULES, key="random".__eq__):  # the control comes last
                 path = cache / "selection" / f"{task}.{by}.{seed}.json"
-                runs[by].append(cached(path, partial(selected, task, by, seed)))
+                enough = most if by == "random" else 0
+                runs[by].append(cached(path, partial(selected, task, by, seed, enough)))
+                most = max(most, runs[by][-1][-1][1])
         for by, found in runs.items():
             scores = [
                 mean_and_deviation([points for points, _ in size])
-                for size in zip(*found, strict=True)
+                for size in zip(*(run[:3] for run in found), strict=True)
             ]
             words = [run[1][1] for run in found]
             pairs = zip(runs["random"], words, strict=True)
             like = [of_as_many_words(run, number) for run, number in pairs]
-            fair = None if None in like or by == "random" else mean_and_deviation(like)
+            fair = None if by == "random" else mean_and_deviation(like)
             count = round(statistics.mean(words))
             rows.append((f"{task}, {by}", *scores, *[None] * (3 - len(scores)), count, fair))
     columns = (
