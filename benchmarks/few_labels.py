@@ -17,7 +17,6 @@ those of `tagging_quality.py`.
   hundred that a rule chose, beside two and three hundred random ones, and beside random ones of as
   many words, between the sizes that were measured. Two hundred sentences choose the epoch. Three
   taggers vote, of which the first is scored.
-
 - ``speed``: the time of `span_log_probs` beside that of `marginals`, and of `predict_entities` beside
   that of `predict`, in turn in one process.
 
@@ -447,7 +446,7 @@ def main() -> None:
         "entities": lambda: reliability(named or ("hinglish-shuffled", "sw"), seeds, cache),
         "sets": lambda: coverage(named or ("sagt", "hinglish-shuffled"), cache),
         "selection": lambda: selection(named or ("sagt", "hinglish-shuffled", "es"), seeds, cache),
-        "speed": lambda: speed(*(named or ("hinglish-shuffled",))),
+        "speed": lambda: speed("hinglish-shuffled"),
     }
     for part in arguments.part:
         show(arguments.json, part, makers[part](), seeds=range(seeds))

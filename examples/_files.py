@@ -1,6 +1,7 @@
 """Files of the caller's: the options that name them, and checks of what is in them before anything trains."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,28 +77,33 @@ def read_files(
         if unseen and 2 * len(unseen) > len(kinds[part]):
             raise SystemExit(f"{where} must have labels of --train, {sorted(known)}, got {unseen}")
         if unseen:
-            tags = (tag for sentence in sentences for tag in sentence.tags)
-            count = sum(kind_of(tag) in unseen for tag in tags)
+            count = sum(kind_of(tag) in unseen for tag in names_of(sentences))
             print(f"{where}: {count} words have labels that --train lacks, {unseen}: errors")
     return parts
 
 
 def read_all_files(
-    parser: argparse.ArgumentParser, arguments: argparse.Namespace, data: Path
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, data: Path | None
 ) -> list[list[TaggedSentence]]:
-    """Read the caller's train, dev and test; the empty list means the data folder's."""
+    """Read the caller's train, dev and test; the empty list means the data folder's, or the sample's."""
     given = [part for part in PARTS if getattr(arguments, part)]
     if given and len(given) < len(PARTS):
         parser.error("--train, --dev and --test must be given together")
-    if not given and not data.is_dir():
+    if not given and data is not None and not data.is_dir():
         parser.error(f"there must be real data at {data} (set POLYEMBED_DATA), or files of yours")
     return list(read_files(arguments, needs_labels=True).values())
 
 
 def kinds_of(sentences: list[TaggedSentence]) -> set[str]:
     """Return the labels without the ``B-`` and ``I-`` of entities."""
-    tags = {tag for sentence in sentences for tag in sentence.tags} - {MISSING_TAG}
-    return {kind_of(tag) for tag in tags}
+    return {kind_of(tag) for tag in names_of(sentences)}
+
+
+def names_of(sentences: list[TaggedSentence]) -> Iterator[str]:
+    """Yield the names of all tags, each name of a set among them; none of a missing tag."""
+    for sentence in sentences:
+        for tag in sentence.tags:
+            yield from {*([tag] if isinstance(tag, str) else tag)} - {MISSING_TAG}
 
 
 def kind_of(tag: str) -> str:
@@ -107,6 +113,4 @@ def kind_of(tag: str) -> str:
 
 def tags_of(*parts: list[TaggedSentence]) -> list[str]:
     """Return the tag set of all parts."""
-    return sorted(
-        {tag for part in parts for sentence in part for tag in sentence.tags} - {MISSING_TAG}
-    )
+    return sorted({tag for part in parts for tag in names_of(part)})

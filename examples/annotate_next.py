@@ -11,10 +11,10 @@ the number of words beside each score. The data is the bundled Spanish-English s
 
 import argparse
 import random
-from collections.abc import Sequence
+from typing import Any
 
 import torch
-from _files import PARTS, add_file_arguments, read_files, tags_of
+from _files import add_file_arguments, read_all_files, tags_of
 from _recipes import positive
 
 import polyembed as pe
@@ -24,45 +24,60 @@ from polyembed.metrics import accuracy, entity_f1, scheme_of
 from polyembed.tables import Table
 from polyembed.training import FitOptions
 
-RULES = ("random", "entropy", "margin", "length-normalised", "diverse")
+RULES: dict[str, dict[str, Any]] = {
+    "entropy": {"by": "entropy"},
+    "margin": {"by": "margin"},
+    "length-normalised": {"by": "length-normalised"},
+    "diverse": {"by": "length-normalised", "diverse": True},
+}
+"""The options of `rank_for_annotation`."""
+
 Sentences = list[TaggedSentence]
 
 
 def choose(rule: str, tagger: pe.SequenceTagger, pool: Sentences, count: int) -> list[int]:
     """Return the places of the sentences to annotate next; the pool is in random order."""
     if rule == "random":
-        return list(range(min(count, len(pool))))
-    texts = [one.words for one in pool]
-    if rule == "diverse":
-        return rank_for_annotation(tagger, texts, by="length-normalised", count=count, diverse=True)
-    return rank_for_annotation(tagger, texts, by=rule, count=count)  # type: ignore[arg-type]
+        return list(range(count))
+    return rank_for_annotation(tagger, [one.words for one in pool], count=count, **RULES[rule])
 
 
-def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    """Return the F1 of entities where the tags are of entities, and else the accuracy."""
-    scheme = scheme_of({tag for tags in gold for tag in tags})
-    return entity_f1(gold, predicted, scheme=scheme).f1 if scheme else accuracy(gold, predicted)
+class Annotator:
+    """Annotates sentences of a pool, whose tags it has, and trains and scores a tagger on them."""
 
+    def __init__(
+        self, train: Sentences, dev: Sentences, test: Sentences, arguments: argparse.Namespace
+    ) -> None:
+        self.dev, self.test, self.arguments = dev, test, arguments
+        self.tags = tags_of(train, dev)
+        order = random.Random(arguments.seed).sample(train, len(train))
+        self.known, self.pool = order[: arguments.start], order[arguments.start :]
+        self.first = self.trained(self.known)
 
-def simulate(
-    rule: str, train: Sentences, dev: Sentences, test: Sentences, arguments: argparse.Namespace
-) -> list[tuple[int, int, float]]:
-    """Return the number of annotated sentences, their words and the score of each round."""
-    pool = random.Random(arguments.seed).sample(train, len(train))
-    known, pool = pool[: arguments.start], pool[arguments.start :]
-    rounds = []
-    for number in range(arguments.rounds + 1):
-        torch.manual_seed(arguments.seed)
-        tagger = pe.build_tagger(known, tags=tags_of(train, dev))
-        options = FitOptions(num_train_epochs=arguments.epochs)
-        pe.fit(tagger, known, dev, options, seed=arguments.seed, progress=False)
-        points = score([one.tags for one in test], tagger.predict([one.words for one in test]))
-        rounds.append((len(known), sum(len(one.words) for one in known), points))
-        if number < arguments.rounds:
-            places = choose(rule, tagger, pool, arguments.count)
-            known = known + [pool[i] for i in places]  # the annotator reveals their tags
+    def trained(self, known: Sentences) -> tuple[pe.SequenceTagger, float]:
+        """Train a tagger, and score it: F1 where the tags are of entities, else accuracy."""
+        torch.manual_seed(self.arguments.seed)
+        tagger = pe.build_tagger(known, tags=self.tags)
+        options = FitOptions(num_train_epochs=self.arguments.epochs)
+        pe.fit(tagger, known, self.dev, options, seed=self.arguments.seed, progress=False)
+        gold = [tagger.labels_of(one) for one in self.test]
+        predicted = tagger.predict([one.words for one in self.test])
+        scheme = scheme_of(self.tags)
+        if scheme:
+            return tagger, entity_f1(gold, predicted, scheme=scheme).f1
+        return tagger, accuracy(gold, predicted)
+
+    def rounds(self, rule: str) -> list[tuple[int, int, float]]:
+        """Return the number of annotated sentences, their words and the score of each round."""
+        known, pool, (tagger, points) = self.known, self.pool, self.first
+        found = [(len(known), sum(len(one.words) for one in known), points)]
+        for _ in range(self.arguments.rounds):
+            places = choose(rule, tagger, pool, self.arguments.count)
+            known = known + [pool[i] for i in places]  # their tags are revealed
             pool = [one for i, one in enumerate(pool) if i not in set(places)]
-    return rounds
+            tagger, points = self.trained(known)
+            found.append((len(known), sum(len(one.words) for one in known), points))
+        return found
 
 
 def main() -> None:
@@ -70,31 +85,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_file_arguments(parser, "the sample's")
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
+    rules = ("random", *RULES)
+    parser.add_argument("--rules", nargs="+", choices=rules, default=rules)
     parser.add_argument("--start", type=positive, default=40, help="random sentences at first")
     parser.add_argument("--count", type=positive, default=20, help="sentences of each round")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--epochs", type=positive, help="instead of those of `fit`")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    given = [part for part in PARTS if getattr(arguments, part)]
-    if given and len(given) < len(PARTS):
-        parser.error("--train, --dev and --test must be given together")
-    parts = [
+    parts = read_all_files(parser, arguments, None)
+    parts = parts or [
         load_sample("es-en", "train"),
         load_sample("es-en", "dev"),
         load_sample("es-en", "test"),
     ]
-    if given:
-        parts = list(read_files(arguments, needs_labels=True).values())
     train, dev, test = ([one for one in part if one.words] for part in parts)
     if len(train) < arguments.start + arguments.rounds * arguments.count:
         parser.error(f"{len(train)} training sentences are too few for so many rounds")
-    rows = [
-        (rule, *found)
-        for rule in arguments.rules
-        for found in simulate(rule, train, dev, test, arguments)
-    ]
+    annotator = Annotator(train, dev, test, arguments)
+    rows = [(rule, *found) for rule in arguments.rules for found in annotator.rounds(rule)]
     print(Table(("rule", "sentences", "words", "score"), rows, digits=4).to_markdown())
 
 

@@ -325,7 +325,7 @@ def test_the_annotator_reveals_what_the_rule_chose(monkeypatch) -> None:
     )
     monkeypatch.setattr(annotate_next, "choose", lambda rule, tagger, pool, count: [3, 1])
     arguments = argparse.Namespace(seed=0, start=4, count=2, rounds=2, epochs=None)
-    rounds = annotate_next.simulate("entropy", pool, pool, pool, arguments)
+    rounds = annotate_next.Annotator(pool, pool, pool, arguments).rounds("entropy")
     order = random.Random(0).sample(pool, 12)
     first, rest = order[:4], order[4:]
     left = [rest[i] for i in (0, 2, 4, 5, 6, 7)]
@@ -335,6 +335,28 @@ def test_the_annotator_reveals_what_the_rule_chose(monkeypatch) -> None:
         [*first, rest[3], rest[1], left[3], left[1]],
     ]
     assert [(count, words) for count, words, _ in rounds] == [(4, 4), (6, 6), (8, 8)]
+
+
+def test_the_annotator_reads_sets_and_missing_tags(tmp_path) -> None:
+    path = tmp_path / "some.conll"
+    path.write_text("a B-PER|B-ORG\nb _\n\nc O\nd B-PER\n", "utf-8")
+    files = f"--train {path} --dev {path} --test {path} --format-option set_separator=|"
+    printed = run(
+        annotate_next, f"{files} --start 1 --count 1 --rounds 1 --epochs 1 --rules random"
+    )
+    assert [line.split("|")[2].strip() for line in printed.splitlines()[2:]] == ["1", "2"]
+
+
+@pytest.mark.parametrize(("rule", "options"), annotate_next.RULES.items())
+def test_the_annotator_asks_for_its_rule(rule, options, monkeypatch) -> None:
+    def rank(tagger, texts, **given):
+        assert (texts, given) == ([("w",)], {"count": 1, **options})
+        return [7]
+
+    monkeypatch.setattr(annotate_next, "rank_for_annotation", rank)
+    pool = [TaggedSentence(("w",), ("A",))]
+    assert annotate_next.choose(rule, None, pool, 1) == [7]
+    assert annotate_next.choose("random", None, pool, 1) == [0]
 
 
 def test_layer_fusion(world, tmp_path) -> None:

@@ -78,8 +78,8 @@ def entity_vote(
 
     Any two such entities have a voter in common, and one voter's entities do not overlap. So the
     winners do not overlap either, and the result is always a valid BIO (IOB2) sequence. Voters'
-    labels are read as conlleval reads them (an ``I-x`` that follows no x begins one). Two voters
-    must agree.
+    labels are read as conlleval reads them (an ``I-x`` that follows no x begins one). With two
+    voters, both must agree.
 
     Args:
         predictions: Labels as ``predictions[voter][sentence][word]``.
