@@ -86,7 +86,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     words = arguments.memory or arguments.words
-    with processes(skip=arguments.no_memory) as alone:
+    with processes(arguments.device, skip=arguments.no_memory) as alone:
         megabytes = alone(peak, (words, arguments.device))
     print(f"CSLS, {words:,} x {words:,} words: {megabytes:.0f} MB above the vectors", flush=True)
     if arguments.memory:

@@ -11,6 +11,7 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from _ratios import note
@@ -25,19 +26,20 @@ from polyembed.tables import Table
 BATCH = 16
 
 
-def build_encoder(sentences: list[list[str]]) -> pe.PretrainedWordEncoder:
-    """Train pieces, and build an untrained encoder over them."""
+def build_encoder(sentences: list[list[str]], **options: Any) -> pe.PretrainedWordEncoder:
+    """Train pieces, and build an untrained encoder over them; XLM-R base's shape by default."""
     from transformers import PreTrainedTokenizerFast
 
     rules = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     rules.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    rules.train_from_iterator(
-        map(" ".join, sentences), trainers.WordPieceTrainer(vocab_size=8000, special_tokens=special)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=8000, special_tokens=special, show_progress=False
     )
+    rules.train_from_iterator(map(" ".join, sentences), trainer)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=rules, **names)
-    return pe.PretrainedWordEncoder.scratch(tokenizer, num_layers=12, freeze="all")
+    return pe.PretrainedWordEncoder.scratch(tokenizer, **{"num_layers": 12, **options})
 
 
 def main() -> None:
@@ -57,7 +59,7 @@ def main() -> None:
     encoder = (
         pe.PretrainedWordEncoder(arguments.encoder, freeze="all")
         if arguments.encoder
-        else build_encoder(text)
+        else build_encoder(text, freeze="all")
     )
     encoder.to(arguments.device).eval()
     sentences = [list(words) for words in dict.fromkeys(map(tuple, text))][: arguments.sentences]

@@ -129,7 +129,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     rows: list[tuple[str | float | None, ...]] = []
-    with processes(skip=arguments.no_memory) as alone:
+    with processes(arguments.device, skip=arguments.no_memory) as alone:
         for shape in arguments.shapes:
             ms = time_ms(make_calls(shape, device), device, arguments.runs)
             size = " x ".join(map(str, shape))

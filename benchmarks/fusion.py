@@ -152,7 +152,7 @@ def main() -> None:
 
     steps = make_steps(shape, device)
     ms = time_ms(steps, device, runs)
-    with processes(skip=arguments.no_memory) as alone:
+    with processes(arguments.device, skip=arguments.no_memory) as alone:
         mb = {name: alone(peak_memory_mb, (name, shape, device)) for name in steps}
     rows = [(name, ms[name], ms[name] / ms[UNIT], mb[name], mb[name] / mb[UNIT]) for name in steps]
     columns = (

@@ -223,7 +223,7 @@ def main() -> None:
         "MALLOC_MMAP_THRESHOLD_", "65536"
     )  # freed tensors leave the process: its peak is theirs
     rows: list[tuple[str | int | float | None, ...]] = []
-    with processes(skip=arguments.no_memory) as alone:
+    with processes(arguments.device, skip=arguments.no_memory) as alone:
         for shape in (tuple(map(int, text.split("x"))) for text in arguments.shapes):
             for place in arguments.places:
                 calls = make_calls(shape, place, device, dropout, model)

@@ -1,12 +1,21 @@
-"""What only a GPU can show: the same numbers there, and forwards that never make the host wait."""
+"""What only a GPU can show: the same numbers there, forwards that never make the host wait, and
+training that moves what it needs."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 from cases import CASES, DEVICE
 from contracts import Case, each
-from torch import Tensor
+from tiny_models import word_piece_tokenizer
+from torch import Tensor, nn
+
+import polyembed as pe
+from polyembed.data import TaggedSentence, load_sample
+from polyembed.training import MetaXLOptions
+
+GPU = "cuda"
 
 pytestmark = [
     pytest.mark.gpu,
@@ -14,12 +23,16 @@ pytestmark = [
 ]
 
 
+def to_gpu(values: Tensor) -> Tensor:
+    return values.to(GPU)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_same_numbers_as_on_the_cpu(case: Case) -> None:
     module = case.module(torch.float32)
     batch = case.batch(dtype=torch.float32)
     expected = case.call(copy.deepcopy(module), batch)
-    found = case.call(module.cuda(), each(batch, Tensor.cuda))
+    found = case.call(module.to(GPU), each(batch, to_gpu))
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -29,11 +42,76 @@ def test_same_numbers_as_on_the_cpu(case: Case) -> None:
     ids=lambda case: case.name,
 )
 def test_forward_does_not_wait(case: Case) -> None:
-    module, batch = case.module(torch.float32).cuda(), case.batch(dtype=torch.float32)
-    batch = each(batch, Tensor.cuda)
+    module, batch = case.module(torch.float32).to(GPU), case.batch(dtype=torch.float32)
+    batch = each(batch, to_gpu)
     case.call(module, batch)  # what is built on first use
     torch.cuda.set_sync_debug_mode("error")
     try:
         case.call(module, batch)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def small_tagger(train: list[TaggedSentence], freeze: str | None) -> pe.SequenceTagger:
+    encoder = pe.PretrainedWordEncoder.scratch(
+        word_piece_tokenizer(64), num_layers=2, hidden_size=16, num_heads=2, freeze=freeze
+    )
+    return pe.build_tagger(train, contextual=encoder.to(GPU))
+
+
+@pytest.mark.parametrize(
+    ("freeze", "dtype"), [("all", None), ("embeddings", None), ("embeddings", torch.bfloat16)]
+)
+def test_a_tagger_trained_there_tags_alike_anywhere(
+    freeze: str, dtype: torch.dtype | None, tmp_path: Path
+) -> None:
+    train, dev = (load_sample("es-en", split) for split in ("train", "dev"))
+    tagger = small_tagger(train, freeze)
+    assert {value.device.type for value in tagger.parameters()} == {GPU}
+    options = pe.training.FitOptions(num_train_epochs=2, amp_dtype=dtype)
+    result = pe.fit(tagger, train[:60], dev[:10], options=options, progress=False)
+    assert len(result.history) == 2
+    texts = [[*one.words, "neverseen"] for one in dev]
+    found = tagger.predict_n_best(texts, 1)
+    assert {value.device.type for value in tagger.parameters()} == {GPU}
+    tagger.save_pretrained(tmp_path)
+    for device in ("cpu", GPU):
+        again = pe.SequenceTagger.from_pretrained(tmp_path).to(device).predict_n_best(texts, 1)
+        assert [one[0][0] for one in again] == [one[0][0] for one in found]
+        expected = torch.tensor([one[0][1] for one in found])
+        torch.testing.assert_close(
+            torch.tensor([one[0][1] for one in again]), expected, atol=1e-3, rtol=1e-3
+        )
+
+
+def test_entities_votes_and_sets_are_those_of_the_cpu() -> None:
+    train, dev = (load_sample("es-en", split, tag="entities") for split in ("train", "dev"))
+    texts = [one.words for one in dev]
+    members = [small_tagger(train, "all").double() for _ in range(2)]
+    found, expected = (
+        (
+            pe.VotingEnsemble(members).to(device).predict(texts),
+            [len(one) for one in members[0].predict_entities(texts, min_probability=0.01)],
+            pe.tagging.ConformalTagger.calibrate(members[0], dev).predict_sets(texts),
+        )
+        for device in (GPU, "cpu")
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize("objective", ["metaxl", "joint_rtn", "joint"])
+def test_metaxl_trains_to_the_same_numbers(objective: str) -> None:
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(model(batch["x"]), batch["label"])
+
+    rows = [{"x": torch.randn(5, dtype=torch.float64), "label": i % 3} for i in range(24)]
+    states = []
+    for device in ("cpu", GPU):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).double().to(device)
+        rtn = pe.RepresentationTransformationNetwork(7, bottleneck=3).double().to(device)
+        options = MetaXLOptions(objective=objective, num_train_epochs=2, batch_size=4)
+        trainer = pe.MetaXLTrainer(model, rtn, model[1], options=options, loss=loss)
+        trainer.train(rows[:16], rows[16:], progress=False)
+        states.append({name: value.cpu() for name, value in trainer.parts.state_dict().items()})
+    torch.testing.assert_close(states[1], states[0], atol=1e-9, rtol=1e-7)
