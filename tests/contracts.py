@@ -108,7 +108,7 @@ def inputs_stay_untouched(case: Case) -> None:
 @law()
 def every_parameter_gets_a_gradient(case: Case) -> None:
     module = case.module()
-    gradients = _gradients(case, module, case.batch())[1]
+    gradients = result_and_gradients(case, module, case.batch())[1]
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and case.trains:
             assert gradients[name] is not None, f"{name} has no gradient"
@@ -119,9 +119,9 @@ def every_parameter_gets_a_gradient(case: Case) -> None:
 @law(lambda case: "mask" in case.make(1, 1))
 def padding_content_is_irrelevant(case: Case) -> None:
     module, batch = case.module(), case.batch()
-    expected, expected_gradients = _gradients(case, module, batch)
+    expected, expected_gradients = result_and_gradients(case, module, batch)
     spoilt = {**batch, **{name: _spoil(batch[name], batch["mask"]) for name in case.padded}}
-    value, gradients = _gradients(case, module, spoilt)
+    value, gradients = result_and_gradients(case, module, spoilt)
     _assert_same(value, expected)
     for name, gradient in expected_gradients.items():
         _assert_same(gradients[name], gradient, f"the gradient of {name}")
@@ -134,8 +134,8 @@ def more_padding_changes_nothing(case: Case) -> None:
         name: _lengthen(value, name) if name in {*case.padded, "mask"} else value
         for name, value in batch.items()
     }
-    expected, expected_gradients = _gradients(case, module, batch)
-    value, gradients = _gradients(case, module, padded, width=4)
+    expected, expected_gradients = result_and_gradients(case, module, batch)
+    value, gradients = result_and_gradients(case, module, padded, width=4)
     _assert_same(value, expected)
     for name in dict(module.named_parameters()):
         _assert_same(gradients[name], expected_gradients[name], f"the gradient of {name}")
@@ -213,8 +213,10 @@ def compiles_as_one_graph(case: Case, backend: str = "aot_eager") -> None:
     )
     for rows, width in ((13, 4), (7, 6)):
         batch = case.batch(rows, width)
-        expected, expected_gradients = _gradients(case, module, batch)
-        value, gradients = _gradients(case, module, batch, call=lambda _, batch: compiled(batch))
+        expected, expected_gradients = result_and_gradients(case, module, batch)
+        value, gradients = result_and_gradients(
+            case, module, batch, call=lambda _, batch: compiled(batch)
+        )
         _assert_same(value, expected)
         for name, gradient in expected_gradients.items():
             _assert_same(gradients[name], gradient, f"the gradient of {name}")
@@ -227,7 +229,7 @@ def as_many_operations_for_any_batch(case: Case) -> None:
     def count(rows: int, width: int) -> int:
         batch = case.batch(rows, width)
         with Operations() as operations:
-            _gradients(case, module, batch)
+            result_and_gradients(case, module, batch)
         return operations.count
 
     module = case.module()
@@ -267,7 +269,7 @@ def low_precision_is_close(case: Case) -> None:
 def sizes_zero_and_one_are_sizes(case: Case) -> None:
     module = case.module()
     for rows, width in ((0, 4), (13, 0), (0, 0), (1, 1)):
-        value, gradients = _gradients(case, module, case.batch(rows, width))
+        value, gradients = result_and_gradients(case, module, case.batch(rows, width))
         assert case.reduced or value.shape[0] == rows
         assert not case.wordwise or value.shape[1] == width
         assert value.isfinite().all(), f"{rows} rows of {width} words give {value}"
@@ -299,7 +301,12 @@ def stays_on_its_device_without_waiting(case: Case) -> None:
 
 
 def _other_device() -> torch.device:
-    """Register a device that is not the CPU, for fake tensors alone; torch has one in a process."""
+    """Give a device that is not the CPU, for fake tensors alone: a GPU where there is one.
+
+    Else one is registered. Torch has one in a process, and its backward would no longer know a GPU.
+    """
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
     from torch.utils import backend_registration
 
     class Backend(backend_registration._DummyBackendModule):
@@ -390,7 +397,7 @@ def _tensors(value: Any) -> list[Tensor]:
     return found
 
 
-def _gradients(
+def result_and_gradients(
     case: Case,
     module: nn.Module,
     batch: Batch,
@@ -411,7 +418,8 @@ def _gradients(
             "the result is cut off from the parameters"
         )
         return value.detach(), nothing
-    weights = torch.arange(1, value.numel() + 1, dtype=value.dtype).cos().reshape(value.shape)
+    count = torch.arange(1, value.numel() + 1, dtype=value.dtype, device=value.device)
+    weights = count.cos().reshape(value.shape)
     gradients = torch.autograd.grad(
         (value * weights).sum(), list(wanted.values()), allow_unused=True
     )

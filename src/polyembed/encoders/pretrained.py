@@ -52,7 +52,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
     taken from the window in which it is farthest from an edge. Each sentence's windows depend on
     that sentence alone. In a few models (MobileBERT, ConvBERT, FNet, Nystromformer, YOSO, Funnel,
     CANINE) padding changes the vectors of words although it is masked. A test run when the encoder
-    is built detects this, and such a model runs one sentence at a time.
+    is built detects this, and such a model runs one sentence at a time. Many models of transformers
+    look at the mask for padding, for which a GPU's host waits.
 
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R,

@@ -282,9 +282,10 @@ def _one_direction(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
         with torch.autocast("cpu", enabled=False):
             return _one_direction(x.float(), [w.float() for w in weights]).to(x.dtype)
     start = x.new_zeros(1, x.shape[0], weights[1].shape[1])
-    # the function under nn.LSTM: has biases, one layer, no dropout, not training, one direction,
-    # batch first
+    # the function under nn.LSTM: has biases, one layer, no dropout, training (without it cuDNN
+    # keeps nothing for a gradient), one direction, batch first
+    training = x.is_cuda and torch.is_grad_enabled()
     states: Tensor = torch._VF.lstm(
-        x, (start, start), list(weights), True, 1, 0.0, False, False, True
+        x, (start, start), list(weights), True, 1, 0.0, training, False, True
     )[0]
     return states
