@@ -223,13 +223,12 @@ class LSTMSequenceEncoder(SequenceEncoder):
     ) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their context; see `SequenceEncoder.forward`."""
         self.check_inputs(x, mask)
-        if x.shape[0] == 0 or x.shape[1] == 0:
+        if x.numel() == 0:
             return x.new_zeros(*x.shape[:2], self.embedding_dim)
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         # words to the front, so that states after the last word reach no other word
-        order = valid_first(mask)
-        states = reorder(select_valid(x, mask), order)
+        states = reorder(select_valid(x, mask), valid_first(mask))
         reverse = reversal(mask.sum(1), x.shape[1])
         for forwards, backwards in zip(self.forward_layers, self.backward_layers, strict=True):
             both = direction_weights(forwards), direction_weights(backwards)
@@ -284,8 +283,7 @@ def _one_direction(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     start = x.new_zeros(1, x.shape[0], weights[1].shape[1])
     # the function under nn.LSTM: has biases, one layer, no dropout, training (without it cuDNN
     # keeps nothing for a gradient), one direction, batch first
-    training = x.is_cuda and torch.is_grad_enabled()
-    states: Tensor = torch._VF.lstm(
-        x, (start, start), list(weights), True, 1, 0.0, training, False, True
-    )[0]
+    learns = x.is_cuda and torch.is_grad_enabled()
+    ran = torch._VF.lstm(x, (start, start), list(weights), True, 1, 0.0, learns, False, True)
+    states: Tensor = ran[0]
     return states
