@@ -1,7 +1,6 @@
 """Sequence encoders: words in context, ``(batch, word, dim)`` and a mask to the same."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -262,7 +261,7 @@ def reorder(x: Tensor, order: Tensor) -> Tensor:
 
 
 def bidirectional(
-    x: Tensor, reverse: Tensor, forwards: Sequence[Tensor], backwards: Sequence[Tensor]
+    x: Tensor, reverse: Tensor, forwards: list[Tensor], backwards: list[Tensor]
 ) -> Tensor:
     """Run one layer: ``[forward(x)_t; backward(x)_t]``.
 
@@ -273,7 +272,7 @@ def bidirectional(
     return torch.cat([_one_direction(x, forwards), backward_states], dim=-1)
 
 
-def _one_direction(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+def _one_direction(x: Tensor, weights: list[Tensor]) -> Tensor:
     """Run one direction of one layer; in float32 on a CPU, whose oneDNN has no LSTM in half
     precision.
     """
@@ -284,6 +283,6 @@ def _one_direction(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     # the function under nn.LSTM: has biases, one layer, no dropout, training (without it cuDNN
     # keeps nothing for a gradient), one direction, batch first
     learns = x.is_cuda and torch.is_grad_enabled()
-    ran = torch._VF.lstm(x, (start, start), list(weights), True, 1, 0.0, learns, False, True)
+    ran = torch._VF.lstm(x, (start, start), weights, True, 1, 0.0, learns, False, True)
     states: Tensor = ran[0]
     return states
