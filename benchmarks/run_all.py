@@ -43,7 +43,7 @@ SMALL = {  # the options of a small run
     "embedding_speed.py": "--runs 4 --sentences 2000",
     "cached_features.py": "--sentences 16",
     "ensemble_speed.py": "--small --runs 9",
-    "fine_tuning.py": "--layers 2 --steps 6 --runs 3",
+    "fine_tuning.py": "--layers 1 --steps 2 --runs 2",
     "fusion.py": "--shape 2x16 --pooling-shape 8x64 --no-large --no-memory --runs 3",
     "laser.py": "--sentences 16 --runs 3 --hidden-size 192 --threads 1",
     "startup.py": "--size small",
