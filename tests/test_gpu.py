@@ -24,13 +24,17 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _all_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # recurrent layers take it
+
+
 def to_gpu(values: Tensor) -> Tensor:
     return values.to(GPU)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_same_numbers_as_on_the_cpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # a third of the digits
+def test_same_numbers_as_on_the_cpu(case: Case) -> None:
     module = case.module(torch.float32)
     batch = case.batch(dtype=torch.float32)
     expected = case.call(copy.deepcopy(module), batch)
