@@ -166,10 +166,11 @@ class LSTMSequenceEncoder(SequenceEncoder):
     It is the tagger's encoder of Graves and Schmidhuber (2005). Each direction is a separate
     `nn.LSTM` over unpacked sentences, the backward one over the reversed sentence: on a CPU that
     trains more than twice as fast as packing, and on a GPU the host never waits for the lengths.
-    Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM.
-    The kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are
-    needed, call under ``torch.backends.cudnn.flags(enabled=False)`` or
-    ``torch.backends.mkldnn.flags(enabled=False)``.
+    There cuDNN multiplies in TF32, with about four digits, unless
+    ``torch.backends.cudnn.allow_tf32`` is False. Neither ``torch.compile(fullgraph=True)`` nor
+    ``torch.export`` with a free length takes an LSTM. The kernels of cuDNN, and of oneDNN in
+    float32, have no second derivatives: where those are needed, call under
+    ``torch.backends.cudnn.flags(enabled=False)`` or ``torch.backends.mkldnn.flags(enabled=False)``.
 
     Args:
         input_size: The size of a word's vector in the input.

@@ -50,11 +50,11 @@ class LaserEncoder(PretrainedModule):
     Embeddings of pieces, then `num_layers` bidirectional LSTM layers (Artetxe and Schwenk 2019,
     section 3.1). Calling the module computes sentence vectors; `hidden_states` returns every layer.
     Parameters are named as in the released checkpoints. Each direction of each layer runs by itself
-    over unpacked rows, so that a GPU's host never waits for lengths. Neither
-    ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM. The
-    kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are needed,
-    call under ``torch.backends.cudnn.flags(enabled=False)`` or
-    ``torch.backends.mkldnn.flags(enabled=False)``.
+    over unpacked rows, so that a GPU's host never waits for lengths. There cuDNN multiplies in
+    TF32, as for `LSTMSequenceEncoder`. Neither ``torch.compile(fullgraph=True)`` nor
+    ``torch.export`` with a free length takes an LSTM. The kernels of cuDNN, and of oneDNN in
+    float32, have no second derivatives: where those are needed, call under
+    ``torch.backends.cudnn.flags(enabled=False)`` or ``torch.backends.mkldnn.flags(enabled=False)``.
 
     Args:
         num_embeddings: The number of pieces.

@@ -265,8 +265,8 @@ class BPEGRU(_EmbeddingWords):
 
     The GRU starts anew for each word, so its vector does not depend on its sentence. All words of a
     batch are one packed sequence, so a very long word costs no padding; packing makes a GPU's host
-    wait. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` takes it, and cuDNN's
-    kernels have no second derivatives.
+    wait. There cuDNN multiplies in TF32, as for `LSTMSequenceEncoder`, and has no second
+    derivatives. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` takes it.
 
     Args:
         embedding: The table of pieces: a `LaserEncoder`'s ``embed_tokens``.
