@@ -16,10 +16,8 @@ training sentences where the data folder has them, else the bundled sample.
 """
 
 import argparse
-import gc
+import copy
 import random
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +25,7 @@ import torch
 from _ratios import note
 from _results import option, show
 from cached_features import build_encoder
+from metaxl_step import time_ms
 from tagging_quality import load_sagt
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification
@@ -55,7 +54,7 @@ class TokenClassifier(nn.Module):
 
     def __init__(self, encoder: pe.PretrainedWordEncoder, tags: Sequence[str]) -> None:
         super().__init__()
-        config = type(encoder.model.config).from_dict(encoder.model.config.to_dict())
+        config = copy.deepcopy(encoder.model.config)
         config.num_labels = len(tags)
         self.model = AutoModelForTokenClassification.from_config(config)
         self.model.base_model.get_input_embeddings().requires_grad_(False)
@@ -127,23 +126,6 @@ def tagger_loss(tagger: pe.SequenceTagger) -> Callable[[Sequence[TaggedSentence]
     return loss
 
 
-def seconds(
-    calls: dict[str, Callable[[], object]], runs: int, device: torch.device
-) -> dict[str, float]:
-    """Time the calls in turns, after one that warms them up: the median of each."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    gc.collect()
-    gc.freeze()
-    for _ in range(runs + 1):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(found[1:]) for name, found in times.items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -178,12 +160,12 @@ def main() -> None:
         ALONE: make_steps(alone, tagger_loss(alone), batches),
         WHOLE: make_steps(whole, tagger_loss(whole), batches),
     }
-    trained = seconds(steps, arguments.runs, device)
+    trained = time_ms(steps, str(device), arguments.runs)
     models = {UNIT: theirs, ALONE: alone, WHOLE: whole}
     calls: dict[str, Callable[[], object]] = {
         name: lambda model=model: model.eval().predict(texts) for name, model in models.items()
     }
-    tagged = seconds(calls, arguments.runs, device)
+    tagged = time_ms(calls, str(device), arguments.runs)
     words = sum(map(len, texts))
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads")
@@ -191,9 +173,9 @@ def main() -> None:
     rows = [
         (
             name,
-            1e3 * trained[name] / len(batches),
+            trained[name] / len(batches),
             trained[name] / trained[UNIT],
-            round(words / tagged[name]),
+            round(1e3 * words / tagged[name]),
             tagged[name] / tagged[UNIT],
         )
         for name in models

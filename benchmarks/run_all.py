@@ -138,11 +138,8 @@ def main() -> None:
     recorded = json.loads(RECORDED.read_text("utf-8")) if RECORDED.exists() else {}
     results: dict[str, Found] = {}
     failed = []
-    for script in arguments.only or SCRIPTS:
-        if script in WITHOUT_DEVICE and arguments.device != "cpu":
-            continue
-        if script in UNRECORDED and arguments.check:
-            continue
+    left_out = UNRECORDED if arguments.check else set()
+    for script in arguments.only or [name for name in SCRIPTS if name not in left_out]:
         for last in (False, True):
             print(f"== {script}", flush=True)
             results[script] = found = run(

@@ -131,3 +131,18 @@ def test_dropout_only_in_training(build, options: dict[str, float], x: Tensor) -
 )
 def test_wrong_constructions(build, options: dict, message: str) -> None:
     refused(ValueError, message, build, **options)
+
+
+def test_the_lstm_is_told_whether_there_is_a_gradient(x: Tensor, monkeypatch) -> None:
+    """In evaluation mode too: cuDNN keeps nothing for a gradient otherwise."""
+    encoder, told, lstm = pe.LSTMSequenceEncoder(3).double().eval(), [], torch._VF.lstm
+
+    def record(*arguments):
+        told.append(arguments[6])
+        return lstm(*arguments)
+
+    monkeypatch.setattr(torch._VF, "lstm", record)
+    encoder(x, MASK)
+    with torch.no_grad():
+        encoder(x, MASK)
+    assert told == [True, True, False, False]

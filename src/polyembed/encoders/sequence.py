@@ -281,9 +281,9 @@ def _one_direction(x: Tensor, weights: list[Tensor]) -> Tensor:
         with torch.autocast("cpu", enabled=False):
             return _one_direction(x.float(), [w.float() for w in weights]).to(x.dtype)
     start = x.new_zeros(1, x.shape[0], weights[1].shape[1])
-    # the function under nn.LSTM: has biases, one layer, no dropout, training (without it cuDNN
-    # keeps nothing for a gradient), one direction, batch first
-    learns = x.is_cuda and torch.is_grad_enabled()
-    ran = torch._VF.lstm(x, (start, start), weights, True, 1, 0.0, learns, False, True)
+    # the function under nn.LSTM: has biases, one layer, no dropout, whether it trains (without it
+    # cuDNN keeps nothing for a gradient), one direction, batch first
+    trains = torch.is_grad_enabled()
+    ran = torch._VF.lstm(x, (start, start), weights, True, 1, 0.0, trains, False, True)
     states: Tensor = ran[0]
     return states
