@@ -73,15 +73,9 @@ def activation_mb(
     with in_mode(module, training=training):
         if device.type != "cuda":
             return _saved_mb(call, [*module.parameters(), *module.buffers()], batch)
-        torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-        output = call(batch)
-        if not training:
-            return (torch.cuda.memory_allocated(device) - before) / MB
-        torch.autograd.grad(
-            output, [x for x in module.parameters() if x.requires_grad], allow_unused=True
-        )
-        return (torch.cuda.max_memory_allocated(device) - before) / MB
+        output = call(batch)  # noqa: F841 - keeps what its backward pass needs
+        return (torch.cuda.memory_allocated(device) - before) / MB
 
 
 def _saved_mb(call: Callable[[Any], object], own: Sequence[Tensor], batch: object) -> float:
@@ -258,7 +252,7 @@ class ActivationMemory(NamedTuple):
 
     Attributes:
         forward: After a forward pass in evaluation mode with gradients.
-        training: At the peak of a training step (GPU), or kept for its backward pass (CPU).
+        training: After the forward pass of a training step.
     """
 
     forward: float | None
@@ -347,10 +341,10 @@ def efficiency_report(
     take turns, so that other load on the machine affects them all. Turning known words into ids is
     timed separately; tokenizers are not timed.
 
-    *Activation memory* on a GPU is the allocator's growth in the forward pass, and the peak of a
-    training step. On a CPU it is the size of the tensors that autograd saves, each storage once,
-    without parameters and inputs. Where memory ends, the tables say so, and the measurement
-    continues with other lengths and models.
+    *Activation memory* is what a forward pass keeps for its backward pass: on a GPU the allocator's
+    growth, on a CPU the size of the tensors that autograd saves, each storage once, without
+    parameters and inputs. Where memory ends, the tables say so, and the measurement continues with
+    other lengths and models.
 
     Args:
         models: The models by name.

@@ -7,9 +7,10 @@ by side.
 Speed and memory do not depend on what the weights hold, so all are random; words are those of
 natural text. Static systems have 300-d word sources of two languages, 100-d pieces of two, a 100-d
 character CNN, under the paper's Transformer (4 layers of 200) and a CRF; contextual ones a linear
-tagger over encoders of the published shapes, with their full vocabularies. Lengths count words for
-the former and pieces for the latter, as the paper counts; see ``--pieces-per-word`` for the same
-words. The paper's own memory (GTX 1080 Ti) is printed last.
+tagger over encoders of the published shapes, with their full vocabularies; ``no CRF`` is the
+control that decodes as these do. Lengths count words for the former and pieces for the latter, as
+the paper counts; see ``--pieces-per-word`` for the same words. The paper's own memory (GTX 1080
+Ti) is printed last.
 
 ``predict`` measures words a second of `SequenceTagger.predict` on raw sentences, with and without
 unseen words.
@@ -90,6 +91,7 @@ class Study:
             "HME": lambda: self.static(self.hme),
             "HME, UniqueWords": lambda: self.static(pe.UniqueWords(self.hme)),
             "HME, baked": lambda: self.static(pe.bake(self.hme)),
+            "HME, baked, no CRF": lambda: self.static(pe.bake(self.hme), crf=False),
             "5 HME, baked": self.ensemble,
             "Scratch 2L": lambda: self.bert(num_hidden_layers=2),
             "Scratch 4L": lambda: self.bert(num_hidden_layers=4),
@@ -101,10 +103,12 @@ class Study:
             "XLM-MLM large": self.xlm,
         }
 
-    def static(self, embedder: torch.nn.Module) -> pe.SequenceTagger:
-        """Put the paper's Transformer and a CRF over an embedder."""
+    def static(self, embedder: torch.nn.Module, *, crf: bool = True) -> pe.SequenceTagger:
+        """Put the paper's Transformer and a CRF, or a linear tagger, over an embedder."""
         encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim)
-        return pe.SequenceTagger(embedder, TAGS, encoder=encoder).to(self.device)
+        decoder = None if crf else pe.SoftmaxDecoder(encoder.embedding_dim, len(TAGS))
+        tagger = pe.SequenceTagger(embedder, TAGS, encoder=encoder, decoder=decoder)
+        return tagger.to(self.device)
 
     def ensemble(self) -> MeasuredModel:
         """Five taggers over one baked table, voting; trained apart, so no training step of all."""
