@@ -89,3 +89,15 @@ class Nothing(ToyVectors):
 )
 def test_wrong_calls(train, options, message: str) -> None:
     refused((TypeError, ValueError), f"^{message}", pe.build_tagger, train, **options)
+
+
+def test_it_is_built_where_its_encoder_is() -> None:
+    tagger = pe.build_tagger(CORPUS, contextual=encoder().to("meta"))
+    assert {value.device.type for value in tagger.parameters()} == {"meta"}
+
+
+def test_one_sentence_and_a_tag_that_dev_alone_has() -> None:
+    train, dev = CORPUS[:1], [replace(CORPUS[0], tags=("B-NEW",) * len(CORPUS[0].words))]
+    tagger = pe.build_tagger(train)
+    assert pe.fit(tagger, train, dev, progress=False).best.score == 0.0
+    assert set(tagger.predict([dev[0].words])[0]) <= set(train[0].tags)

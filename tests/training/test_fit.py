@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from cases import SIZES, characters, vector_source
+from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
 from toys import TAGS, toy_corpus, toy_lexicon
@@ -287,3 +288,27 @@ def test_wrong_values_show_before_the_first_step(train, dev, options, message: s
     tagger.register_forward_hook(lambda *_: pytest.fail("a step was made"))
     with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         fit(tagger, train, dev, **options)
+
+
+def test_batches_hold_sentences_of_like_many_pieces_under_a_trained_encoder(monkeypatch) -> None:
+    """One piece a word, or four: the number of words says nothing."""
+    few, many = (TaggedSentence((word,) * 4, (TAGS[0],) * 4) for word in ("a", "cancions"))
+    seen, collate = [], pe.SequenceTagger.collate
+
+    def record(self, items):
+        seen.append({one.words[0] for one in items})
+        return collate(self, items)
+
+    monkeypatch.setattr(pe.SequenceTagger, "collate", record)
+    words = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
+    fit(pe.SequenceTagger(words, TAGS), [few, many] * 8, [few], num_train_epochs=2, batch_size=2)
+    assert len(seen) >= 16
+    assert all(len(words) == 1 for words in seen)
+
+
+def test_the_bar_of_an_epoch_names_the_score_of_the_last(capsys) -> None:
+    options = {"num_train_epochs": 2, "metric": scores(0.25, 0.5), "progress": True}
+    fit(build(), CORPUS, DEV, **options)
+    shown = capsys.readouterr().err
+    assert "epoch 2" in shown
+    assert "0.25" in shown
