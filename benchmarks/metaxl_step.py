@@ -1,9 +1,9 @@
-"""What does a step of MetaXL cost beside a step of joint training? Time and peak memory, in one
+r"""What does a step of MetaXL cost beside a step of joint training? Time and peak memory, in one
 run.
 
-    python benchmarks/metaxl_step.py [--device cuda] [--shapes 8x64 16x200] [--places 12 6 0]
-    [--runs 5] python benchmarks/metaxl_step.py --model FOLDER --shapes 8x64 --places 6 3 0  # a
-    pretrained encoder of six layers
+    python benchmarks/metaxl_step.py [--device cuda] [--shapes 8x64 16x200] [--places 12 6 0] \
+        [--runs 5]
+    python benchmarks/metaxl_step.py --model FOLDER --shapes 8x64 --places 6 3 0  # of six layers
 
 An encoder of XLM-R's shape: 12 layers, hidden 256 on a CPU and 768 on a GPU, GELU, post-norm,
 dropout 0.1, tokens tagged with 7 labels; the vocabulary is small, since a table's rows cost all

@@ -1,10 +1,11 @@
 r"""Adapt a masked language model to code-switched text, then read tags and sentiment off it, frozen
 (2503.07990).
 
-    python examples/adapt_code_switched.py --mix sagt --pretrain de tr                # pretrains an
-    encoder first python examples/adapt_code_switched.py --lince FOLDER --model
-    bert-base-multilingual-cased --epochs 1 3 5 python examples/adapt_code_switched.py --train
-    tweets.conll --dev dev.conll --test test.conll --model FOLDER
+    python examples/adapt_code_switched.py --mix sagt --pretrain de tr  # pretrains an encoder first
+    python examples/adapt_code_switched.py --lince FOLDER --model bert-base-multilingual-cased \
+        --epochs 1 3 5
+    python examples/adapt_code_switched.py --train tweets.conll --dev dev.conll --test test.conll \
+        --model FOLDER
 
 Mixes of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository):
 ``sagt``, Turkish-German speech (parts of speech, language identification); ``spanglish``,
@@ -15,11 +16,11 @@ as in the paper, LinCE's four Spanglish tasks: a folder of ``pos_spaeng``, ``lid
 there, as LinCE's test files have no labels, and the last tenth of train is dev. Adaptation reads
 the training sentences alone.
 
-For each share of the text and number of epochs (0 is the encoder as it was): perplexity on dev;
-accuracy on masked pieces where the language switches and elsewhere; and the scores of a linear head
-over the frozen encoder for each task, over seeds, each head's epoch chosen on dev: for entities F1,
-precision and recall of entities, else means over the labels. Then the two languages' words, each
-encoded alone, in a picture before and after.
+For each share of the text and number of epochs (0 is the encoder as it was), over seeds, each of
+which adapts anew: perplexity on dev; accuracy on masked pieces where the language switches and
+elsewhere; and the scores of a linear head over the frozen encoder for each task, the head's epoch
+chosen on dev: for entities F1, precision and recall of entities, else means over the labels. Then
+the two languages' words, each encoded alone, in a picture before and after.
 """
 
 import argparse
@@ -164,44 +165,51 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
         *((share, epochs) for share in arguments.shares for epochs in arguments.epochs),
     ]
     for share, epochs in settings:
-        model = AutoModelForMaskedLM.from_pretrained(model_name).to(arguments.device)
-        tokenizer = AutoTokenizer.from_pretrained(model_name)
         part = [train[i] for i in order[: round(share * len(train))]]
-        if part:
-            args = TrainingArguments(
-                num_train_epochs=epochs,
-                learning_rate=arguments.learning_rate,
-                per_device_train_batch_size=RECIPE["adaptation"]["batch_size"],
-                use_cpu=arguments.device == "cpu",
-                seed=0,
+        numbers, scores = [], {name: [] for name in mix.tasks}
+        for seed in range(arguments.seeds):
+            model = AutoModelForMaskedLM.from_pretrained(model_name).to(arguments.device)
+            tokenizer = AutoTokenizer.from_pretrained(model_name)
+            if part:
+                args = TrainingArguments(
+                    num_train_epochs=epochs,
+                    learning_rate=arguments.learning_rate,
+                    per_device_train_batch_size=RECIPE["adaptation"]["batch_size"],
+                    use_cpu=arguments.device == "cpu",
+                    seed=seed,
+                )
+                texts = (
+                    part
+                    if arguments.mask_switches
+                    else [" ".join(sentence.words) for sentence in part]
+                )
+                options = {name: RECIPE["adaptation"][name] for name in EXAMPLES}
+                adapt_masked_lm(
+                    model,
+                    tokenizer,
+                    texts,
+                    args,
+                    mask_switches=arguments.mask_switches,
+                    **options,
+                )
+            folder = str(arguments.out / title / f"share-{share:g}-epochs-{epochs}-seed-{seed}")
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            if part or not seed:  # without text all seeds are one encoder
+                measured = [perplexity(model, tokenizer, held_out)]
+                if seen:
+                    found = switch_accuracy(model, tokenizer, seen)
+                    measured += [100 * found["switch"], 100 * found["rest"]]
+                numbers.append(measured)
+            for name, task in mix.tasks.items():
+                scores[name].append(head_scores(task, folder, arguments, seed))
+        about = (f"{100 * share:g} %", len(part), epochs)
+        rows.append((*about, *map(mean_and_deviation, zip(*numbers, strict=True))))
+        print(f"{title}, {about[0]}: " + ", ".join(map(str, rows[-1][1:])), flush=True)
+        for name, runs in scores.items():
+            heads.append(
+                (name, about[0], epochs, *map(mean_and_deviation, zip(*runs, strict=True)))
             )
-            texts = (
-                part if arguments.mask_switches else [" ".join(sentence.words) for sentence in part]
-            )
-            options = {name: RECIPE["adaptation"][name] for name in EXAMPLES}
-            adapt_masked_lm(
-                model,
-                tokenizer,
-                texts,
-                args,
-                mask_switches=arguments.mask_switches,
-                **options,
-            )
-        folder = str(arguments.out / title / f"share-{share:g}-epochs-{epochs}")
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        row = [f"{100 * share:g} %", len(part), epochs, perplexity(model, tokenizer, held_out)]
-        if seen:
-            found = switch_accuracy(model, tokenizer, seen)
-            row += [100 * found["switch"], 100 * found["rest"]]
-        rows.append(tuple(row))
-        print(f"{title}, {row[0]}: " + ", ".join(str(cell) for cell in row[1:]), flush=True)
-        for name, task in mix.tasks.items():
-            scores = zip(
-                *(head_scores(task, folder, arguments, seed) for seed in range(arguments.seeds)),
-                strict=True,
-            )
-            heads.append((name, row[0], epochs, *map(mean_and_deviation, scores)))
             print(f"{title}, " + ", ".join(map(str, heads[-1])), flush=True)
         drawn = len(mix.languages) == 2 and all(
             frequent_words(mix, language, 1) for language in mix.languages
@@ -265,7 +273,9 @@ def main() -> None:
         "--switch-sentences", type=positive, default=300, help="of dev, to score switches on"
     )
     parser.add_argument("--words", type=int, default=300, help="of each language, in the picture")
-    parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument(
+        "--seeds", type=positive, default=3, help="each of an adaptation and of its heads"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "adapt_code_switched")
     arguments = parser.parse_args()

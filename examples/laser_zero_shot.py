@@ -1,14 +1,13 @@
 r"""LASER's states as word vectors, zero-shot and in joint training (van der Heijden 2019), on
 CoNLL-2002 and 2003.
 
-    python examples/laser_zero_shot.py --encoder FOLDER                          # entities, es ->
-    nl and nl -> es python examples/laser_zero_shot.py --task pos --device cuda                  #
-    over the paper's encoder, LASER 1 python examples/laser_zero_shot.py --languages en es nl de eu
-    hu --sources en --data FOLDER FOLDER  # its table 2 python examples/laser_zero_shot.py --encoder
-    FOLDER --protocols joint        # scenarios A and B, and the chart python
-    examples/laser_zero_shot.py --encoder FOLDER --search 10              # LASER's dropout and L2,
-    on dev python examples/laser_zero_shot.py --model bert-base-multilingual-cased      # a row of
-    transformers'
+    python examples/laser_zero_shot.py --encoder FOLDER  # entities, es -> nl and nl -> es
+    python examples/laser_zero_shot.py --task pos --device cuda  # over the paper's encoder, LASER 1
+    python examples/laser_zero_shot.py --languages en es nl de eu hu --sources en \
+        --data FOLDER FOLDER  # its table 2
+    python examples/laser_zero_shot.py --encoder FOLDER --protocols joint  # scenarios A and B
+    python examples/laser_zero_shot.py --encoder FOLDER --search 10  # LASER's dropout, L2, on dev
+    python examples/laser_zero_shot.py --model bert-base-multilingual-cased  # of transformers
 
 ``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. Each language
 is trained on by itself and tested on all, so that its own score stands beside the transferred ones.

@@ -8,17 +8,18 @@ r"""Which layers to read: the last one, a weighted sum of all, or a lower one fu
 
 Tasks of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository):
 ``sagt-pos`` and ``sagt-lid``, parts of speech and languages of Turkish-German code-switched speech;
-``wikiann``, entities, trained on English and tested on German, Spanish, Dutch and Russian;
-``conll-es`` and ``conll-nl``, entities of CoNLL-2002, trained on the one language and tested on
-both; or files of yours in any layout that `read_tagged` knows, with languages that are only tested
-(``--targets``).
+``wikiann``, entities, trained on English and tested on German, Spanish, Dutch, Russian, Swahili and
+Amharic; ``conll-es`` and ``conll-nl``, entities of CoNLL-2002, trained on the one language and
+tested on both; or files of yours in any layout that `read_tagged` knows, with languages that are
+only tested (``--targets``).
 
 Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features
 that are computed once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a
 frozen encoder. Prints the encoder's layers ranked by parallel sentences, without training; then for
-each task the last layer, ScalarMix, the average of all layers, DLFA of each lower layer and, as its
-control of the same size, each layer through a gate of its own, over seeds, the epoch chosen on dev;
-over the frozen encoder also each layer alone, and how well the ranking predicts its score. Draws scores against layers. ``--branches global local both`` is the
+each task, over seeds and with the epoch chosen on dev, the last layer, ScalarMix, the average of
+all layers, and of each lower layer: DLFA, the layer alone, and as DLFA's control of the same size
+the layer through a gate of its own. Over the frozen encoder it says how well the ranking predicts
+the score of a layer alone. Draws scores against layers. ``--branches global local both`` is the
 paper's table V; its best layers of each task are in the recipe.
 """
 
@@ -51,6 +52,7 @@ RECIPE = RECIPES["chenguo2022"]
 OWN = ("max_length", "reduction_ratio", "family", "best_layers", "training")
 TRAINING = ("num_train_epochs", "batch_size", "learning_rate", "weight_decay", "max_grad_norm")
 TARGETS = ("de", "es", "nl", "ru")
+LOW_RESOURCE = {"sw": "swa", "am": "amh"}
 CONLL = {"es": "esp", "nl": "ned"}
 FAMILY = {*RECIPE["family"], "nl"}  # Dutch is not among the languages of table III
 BRANCHES = ("both", "global", "local")
@@ -81,11 +83,14 @@ def load_sagt(tag: str) -> tuple[Corpus, list[Corpus]]:
 
 
 def load_wikiann() -> tuple[Corpus, list[Corpus]]:
-    """Read English to train on, four languages to test on."""
-    folder = DATA / "wikiann" / "high_resource"
-    english = (read_wikiann(folder / "en" / f"{part}.conllu") for part in ("train", "val", "test"))
+    """Read English to train on, six languages to test on."""
+    folder = DATA / "wikiann"
+    high = folder / "high_resource"
+    english = (read_wikiann(high / "en" / f"{part}.conllu") for part in ("train", "val", "test"))
+    tests = {name: high / name / "test.conllu" for name in TARGETS}
+    tests |= {name: folder / "low_resource" / of / "test.txt" for name, of in LOW_RESOURCE.items()}
     return Corpus("en", *english), [
-        Corpus(name, test=read_wikiann(folder / name / "test.conllu")) for name in TARGETS
+        Corpus(name, test=read_wikiann(path)) for name, path in tests.items()
     ]
 
 
@@ -246,11 +251,11 @@ def run_task(
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
         return pe.SequenceTagger(encoder, tags, decoder=decoder).to(arguments.device)
 
-    def fused(branches: str, layer: int) -> nn.Module:
+    first, *others = arguments.weighting
+
+    def fused(branches: str, layer: int, weighting: str = first) -> nn.Module:
         ratio = RECIPE["reduction_ratio"]
-        return pe.DLFA(
-            size, layer, reduction_ratio=ratio, branches=branches, weighting=arguments.weighting
-        )
+        return pe.DLFA(size, layer, reduction_ratio=ratio, branches=branches, weighting=weighting)
 
     split = len(targets) > 1 and source.language in FAMILY and tested - FAMILY
     family = tested & FAMILY if split else None
@@ -276,8 +281,12 @@ def run_task(
             fusion=partial(fused, branches),
             beside={
                 **fusions,
-                **(alone if freeze == "frozen" else {}),
+                **alone,
                 **{f"layer {layer}, gated": partial(gated, branches, layer) for layer in layers},
+                **{
+                    f"D_{layer}, {weighting}": partial(fused, branches, layer, weighting)
+                    for weighting, layer in product(others, layers)
+                },
             },
             family=family,
             seeds=range(arguments.seeds),
@@ -370,7 +379,11 @@ def main() -> None:
         help="the lower layers of DLFA; all, the last too, if missing",
     )
     parser.add_argument(
-        "--weighting", choices=("sigmoid", "literal"), default="sigmoid", help="of DLFA"
+        "--weighting",
+        nargs="+",
+        choices=("sigmoid", "literal"),
+        default=["sigmoid"],
+        help="of DLFA; a second one stands beside the first",
     )
     parser.add_argument(
         "--branches", nargs="+", choices=BRANCHES, default=["both"], help="of AIF, as in table V"

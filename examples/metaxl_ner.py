@@ -2,14 +2,15 @@ r"""MetaXL on entities: much data in one language, a hundred sentences in anothe
 2 to 6).
 
     python examples/metaxl_ner.py --target am --size small  # pretrains an encoder first, cached
-    python examples/metaxl_ner.py --target ig rw yo sw --model xlm-roberta-base --device cuda
-    --sweep table4 python examples/metaxl_ner.py --wikiann FOLDER --related --model xlm-roberta-base
-    --device cuda  # the paper's eight python examples/metaxl_ner.py --target ig rw yo sw --model
-    FOLDER --authors --source-size 5000 --layers 0 3 6 \
-        --methods target_only joint joint_rtn metaxl printed  # FOLDER: a BERT of six layers, see
-        fetch_weights.py
-    python examples/metaxl_ner.py --source-train es.conll --train mine.txt --dev dev.txt --test
-    test.txt --model FOLDER
+    python examples/metaxl_ner.py --target ig rw yo sw --model xlm-roberta-base --device cuda \
+        --sweep table4
+    python examples/metaxl_ner.py --wikiann FOLDER --related --model xlm-roberta-base \
+        --device cuda  # the paper's eight
+    python examples/metaxl_ner.py --target ig rw yo sw --model FOLDER --authors \
+        --source-size 5000 --layers 0 3 6 \
+        --methods target_only joint joint_rtn metaxl printed  # FOLDER: of fetch_weights.py
+    python examples/metaxl_ner.py --source-train es.conll --train mine.txt --dev dev.txt \
+        --test test.txt --model FOLDER
 
 Source and target are WikiAnn of the data folder (``$POLYEMBED_DATA``, else ``../shared/data``
 beside the repository); WikiAnn as Rahimi et al. 2019 have cut it (``FOLDER/qu/train``,

@@ -1,10 +1,10 @@
 r"""MetaXL on sentiment: reviews in one language, a hundred texts in another (Xia 2021, tables 3 to
 6).
 
-    python examples/metaxl_sentiment.py --source-train dataset_en_train.json --train SentiPers/data
-        --split sentipers \ --model xlm-roberta-base --device cuda
-    python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --dev te.dev.tsv --test
-        te.test.tsv \ --pretrain en te    # pretrains an encoder
+    python examples/metaxl_sentiment.py --source-train dataset_en_train.json \
+        --train SentiPers/data --split sentipers --model xlm-roberta-base --device cuda
+    python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --dev te.dev.tsv \
+        --test te.test.tsv --pretrain en te  # pretrains an encoder
 
 A path is one of these; neutral texts are left out:
 

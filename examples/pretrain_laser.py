@@ -1,8 +1,8 @@
 r"""Pretrain a small LASER by translation into English and Spanish; the second call loads it.
 
-    python examples/pretrain_laser.py --size small --languages en es nl de       # four languages of
-    the data folder python examples/pretrain_laser.py --size useful --device cuda --bf16         #
-    all 22 of them python examples/pretrain_laser.py --size tiny --text my/pairs --max-steps 200
+    python examples/pretrain_laser.py --size small --languages en es nl de  # of the data folder
+    python examples/pretrain_laser.py --size useful --device cuda --bf16  # all 22 of them
+    python examples/pretrain_laser.py --size tiny --text my/pairs --max-steps 200
 
 The recipe is LASER's own (Artetxe and Schwenk 2019, sections 3 and 4): pieces shared by all
 languages; a BiLSTM encoder that is not told the language; an LSTM decoder that sees of the source

@@ -1,7 +1,7 @@
-"""Train fastText vectors for romanised text, from text in the language's own script.
+r"""Train fastText vectors for romanised text, from text in the language's own script.
 
-    python examples/romanised_vectors.py --pairs hi.translit.sampled.train.tsv --text hi.txt.xz
-    --save hi-latin.bin
+    python examples/romanised_vectors.py --pairs hi.translit.sampled.train.tsv --text hi.txt.xz \
+        --save hi-latin.bin
 
 People write Hindi in Roman letters on social media; published Hindi vectors know Devanagari alone.
 A model learns from pairs of spellings (Dakshina, Roark et al. 2020: Roman, Devanagari and a count

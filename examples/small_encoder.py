@@ -1,9 +1,8 @@
 r"""Pretrain a small multilingual encoder by masked language modelling; the second call loads it.
 
-    python examples/small_encoder.py --size small                            # the 23 languages of
-    the data folder python examples/small_encoder.py --size useful --device cuda --leave-out am   #
-    am as a language never seen python examples/small_encoder.py --size tiny --languages es en
-    --lines 2000 --max-steps 200
+    python examples/small_encoder.py --size small  # the 23 languages of the data folder
+    python examples/small_encoder.py --size useful --device cuda --leave-out am  # never seen
+    python examples/small_encoder.py --size tiny --languages es en --lines 2000 --max-steps 200
 
 The text is ``text/mono/<lang>.txt.xz`` of the data folder: `$POLYEMBED_DATA`, else
 ``../shared/data`` beside the repository, or ``--text``, a folder of such files.

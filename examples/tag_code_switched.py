@@ -1,17 +1,14 @@
 r"""Tag code-switched text with FastText, MUSE, meta-embeddings (MME) and hierarchical
 meta-embeddings (HME).
 
-    python examples/tag_code_switched.py                                     # the bundled
-    Spanish-English sample python examples/tag_code_switched.py --pair hi-en --tag entities python
-    examples/tag_code_switched.py --format conllu --train a.conllu --dev b.conllu --test c.conllu \
-        --languages tr de --text tr.txt.xz de.txt.xz                         # vectors trained on
-        your raw text
-    python examples/tag_code_switched.py --recipe winata2021 --published hin-eng ...  # the paper's,
-    downloaded python examples/tag_code_switched.py --recipe winata2021 --format lince --published
-    task \
-        --tasks lince/ner_hineng lince/pos_spaeng --transliterate pairs.tsv --model xlm-roberta-base
-        \ --systems HME HME-Ensemble "Scratch (2L)" xlm-roberta-base                # several tasks
-        in one table
+    python examples/tag_code_switched.py  # the bundled Spanish-English sample
+    python examples/tag_code_switched.py --pair hi-en --tag entities
+    python examples/tag_code_switched.py --format conllu --train a.conllu --dev b.conllu \
+        --test c.conllu --languages tr de --text tr.txt.xz de.txt.xz  # vectors of your raw text
+    python examples/tag_code_switched.py --recipe winata2021 --published hin-eng ...  # the paper's
+    python examples/tag_code_switched.py --recipe winata2021 --format lince --published task \
+        --tasks lince/ner_hineng lince/pos_spaeng --transliterate pairs.tsv \
+        --model xlm-roberta-base --systems HME HME-Ensemble "Scratch (2L)" xlm-roberta-base
 
 The matrix language (ML) comes first, the embedded language (EL) second: as ``--languages`` has
 them, or the one of more words first in files with language tags; published vectors are put in this

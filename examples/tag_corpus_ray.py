@@ -1,8 +1,8 @@
 r"""Tag a corpus that is larger than memory, on many workers: parquet in, parquet out, with Ray
 Data.
 
-    python examples/tag_corpus_ray.py --tagger FOLDER --input corpus --output tagged [--workers 8]
-    [--address auto]
+    python examples/tag_corpus_ray.py --tagger FOLDER --input corpus --output tagged \
+        [--workers 8] [--address auto]
 
 The corpus is a folder of parquet files, or one file; a column holds each sentence's words (a list
 of strings, or a string that is split at spaces). Every row group is a task of its own, and becomes
