@@ -88,7 +88,7 @@ def test_epochs_and_batches_follow_the_number_of_texts() -> None:
     assert [one.num_train_epochs for one in plain] == [40, 40, 40, 40, 18, 8]
     assert [one.batch_size for one in plain] == [2, 4, 16, 16, 16, 16]
     trained = [FitOptions().for_training(tuned(), size) for size in sizes]
-    assert [one.num_train_epochs for one in trained] == [20, 20, 10, 6, 3, 3]
+    assert [one.num_train_epochs for one in trained] == [20, 20, 10, 6, 6, 6]
 
 
 def test_noam_follows_the_equation() -> None:

@@ -38,7 +38,7 @@ class FitOptions:
     Args:
         num_train_epochs: The largest number of epochs. If None, it follows from the number of
             training texts: 40 for a thousand or fewer, then fewer, down to 8; with a pretrained
-            encoder that is trained 20 for 300 or fewer, 10 for 600, down to 3.
+            encoder that is trained 20 for 300 or fewer, 10 for 600, down to 6.
         batch_size: The number of texts per step; if None, a 25th of the training texts, from 2 to
             16.
         optimizer: A function from the model to an optimiser over its parameters;
@@ -100,7 +100,7 @@ class FitOptions:
         """Return the options with all that is None decided, for a model and a number of texts."""
         found: dict[str, Any] = {}
         if self.num_train_epochs is None:
-            most, rows, least = (20, 6_000, 3) if pretrained_parameters(model) else (40, 40_000, 8)
+            most, rows, least = (20, 6_000, 6) if pretrained_parameters(model) else (40, 40_000, 8)
             found["num_train_epochs"] = min(most, max(least, rows // max(1, num_texts)))
         if self.batch_size is None:
             found["batch_size"] = min(16, max(2, num_texts // 25))
