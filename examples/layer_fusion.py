@@ -1,10 +1,12 @@
 r"""Which layers to read: the last one, a weighted sum of all, or a lower one fused into the last
 (Chen & Guo 2022).
 
-    python examples/layer_fusion.py --task sagt-pos sagt-lid --pretrain de tr en       # pretrains
-    an encoder first python examples/layer_fusion.py --task wikiann --model
-    bert-base-multilingual-cased --device cuda --layers 6 8 10 12 python examples/layer_fusion.py
-    --train en.conll --dev dev.conll --test test.conll --targets es=es.conll --model DIR
+    python examples/layer_fusion.py --task sagt-pos sagt-lid --pretrain de tr en  # pretrains an
+                                                                                  # encoder first
+    python examples/layer_fusion.py --task wikiann --model bert-base-multilingual-cased \
+        --device cuda --layers 6 8 10 12
+    python examples/layer_fusion.py --train en.conll --dev dev.conll --test test.conll \
+        --targets es=es.conll --model FOLDER
 
 Tasks of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository):
 ``sagt-pos`` and ``sagt-lid``, parts of speech and languages of Turkish-German code-switched speech;
