@@ -168,8 +168,10 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
         part = [train[i] for i in order[: round(share * len(train))]]
         numbers, scores = [], {name: [] for name in mix.tasks}
         for seed in range(arguments.seeds):
-            model = AutoModelForMaskedLM.from_pretrained(model_name).to(arguments.device)
-            tokenizer = AutoTokenizer.from_pretrained(model_name)
+            folder = model_name
+            if part or not seed:  # without text all seeds have one encoder
+                model = AutoModelForMaskedLM.from_pretrained(model_name).to(arguments.device)
+                tokenizer = AutoTokenizer.from_pretrained(model_name)
             if part:
                 args = TrainingArguments(
                     num_train_epochs=epochs,
@@ -192,10 +194,10 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
                     mask_switches=arguments.mask_switches,
                     **options,
                 )
-            folder = str(arguments.out / title / f"share-{share:g}-epochs-{epochs}-seed-{seed}")
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-            if part or not seed:  # without text all seeds are one encoder
+                folder = str(arguments.out / title / f"share-{share:g}-epochs-{epochs}-seed-{seed}")
+                model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+            if part or not seed:
                 measured = [perplexity(model, tokenizer, held_out)]
                 if seen:
                     found = switch_accuracy(model, tokenizer, seen)

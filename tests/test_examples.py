@@ -364,10 +364,10 @@ def test_layer_fusion(world, tmp_path) -> None:
     pytest.importorskip("peft")
     test = f"{world}/xx.test.conll"
     files = f"{files_of(world, 'xx')} --language en --targets de={test} ru={test}"
-    ways = "--freeze frozen fine-tuned LoRA --branches global"
+    ways = "--freeze frozen fine-tuned LoRA --branches global --weighting sigmoid literal"
     options = f"{ways} --epochs 1 --batch-size 6 --out {tmp_path}"
     printed = run(layer_fusion, f"{files} {pretraining(world)} {options}")
-    for system in ("last layer", "ScalarMix", "D_2"):
+    for system in ("last layer", "ScalarMix", "D_2", "D_2, literal", "layer 2", "layer 2, gated"):
         assert printed.count(f"| {system} ") == 3
     for way in ("frozen", "fine-tuned", "LoRA"):
         assert f"files, {way}, global branch, accuracy" in printed
@@ -432,14 +432,16 @@ def test_adapt_code_switched_on_lince(spanglish, world) -> None:
     pytest.importorskip("accelerate")
     options = f"--lince {spanglish} --epochs 1 2 --shares 1 --head-epochs 1 --words 0"
     options += f" --mask-switches --loss weighted --out {spanglish}/out"
-    rows = cells_of(run(adapt_code_switched, f"{options} {pretraining(world)}"))
+    rows = cells_of(run(adapt_code_switched, f"{options} {pretraining(world)} --seeds 2"))
     texts = [row[:3] for row in rows if row[0].endswith("%")]
     assert texts == [["0 %", "0", "0"], ["100 %", "32", "1"], ["100 %", "32", "2"]]
     heads = [row for row in rows if row[0] in ("POS", "LID", "NER", "sentiment")]
     settings = [["0 %", "0"], ["100 %", "1"], ["100 %", "2"]]
     assert [row[1:3] for row in heads] == settings * 4
-    assert all(0 <= float(cell) <= 100 for row in heads for cell in row[3:])
+    assert all(0 <= float(cell.split()[0]) <= 100 for row in heads for cell in row[3:])
     assert ["task", "text", "epochs", "accuracy", "F1", "precision", "recall"] in rows
+    saved = sorted((spanglish / "out" / "lince").glob("share-1-epochs-2-seed-*/model.safetensors"))
+    assert len({path.read_bytes() for path in saved}) == 2  # each seed adapts anew
 
 
 def test_lince_is_one_mix(spanglish) -> None:
