@@ -93,6 +93,16 @@ def test_the_windows_of_a_sentence_do_not_depend_on_its_batch() -> None:
         assert not together[row, len(sentence) :].any()
 
 
+def test_a_long_sentence_does_not_pad_the_short_ones_to_a_window() -> None:
+    model = tiny_model("bert", max_position_embeddings=32)
+    ours = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval()
+    shapes = []
+    layers = model.encoder
+    layers.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape[:2])))
+    ours(ours.encode([["me"], *[["me", "songs"] for _ in range(14)], ["me"] * 100])[0])
+    assert shapes == [(8, 32), (8, 5), (5, 5)]
+
+
 def test_the_text_part_of_a_model_that_sees_pictures() -> None:
     """Gemma 3 from 4B on: its configuration has no hidden size of its own."""
     from transformers import Gemma3Config, Gemma3Model

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +39,7 @@ from polyembed.text.pieces import (
     special_pieces,
 )
 
-WINDOWS_AT_ONCE = 32  # bounds the memory inside the model for one very long sentence
+WINDOWS_AT_ONCE = 8  # bounds the memory inside the model for one very long sentence
 
 
 class PretrainedWordEncoder(ContextualEmbedder):
@@ -308,14 +308,16 @@ class PretrainedWordEncoder(ContextualEmbedder):
         # without a tokenizer it is not known which pieces belong around each window
         may_cut = token_types is None and self.overflow == "window" and self.tokenizer is not None
         require(may_cut, "piece_ids", f"have at most {limit} pieces", ids.shape[1])
-        before, after = map(len, self.special)
-        plan = plan_windows(mask, limit, before=before, after=after)
-        windows = ids.flatten()[plan.take]
-        chunks = [slice(i, i + WINDOWS_AT_ONCE) for i in range(0, len(windows), WINDOWS_AT_ONCE)]
-        runs = [
-            self._run(windows[chunk], plan.mask[chunk], None, table, everything) for chunk in chunks
-        ]
-        return [torch.cat(parts).flatten(0, 1)[plan.give] for parts in zip(*runs, strict=True)]
+        take, real, give = plan_windows(mask, limit, *map(len, self.special))
+        windows, runs = ids.flatten()[take], []
+        sizes = real.sum(1)
+        order = sizes.argsort(descending=True)
+        for part in torch.split(order, WINDOWS_AT_ONCE):  # short rows stay short
+            width = int(sizes[part[0]])
+            states = self._run(windows[part, :width], real[part, :width], None, table, everything)
+            runs.append([F.pad(x, (0, 0, 0, limit - width)) for x in states])
+        back = order.argsort()
+        return [torch.cat(x)[back].flatten(0, 1)[give] for x in zip(*runs, strict=True)]
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training; a model that is frozen whole stays in evaluation mode."""
@@ -498,23 +500,9 @@ def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
             yield parameter
 
 
-class Windows(NamedTuple):
-    """The windows of all rows, in the order of the rows.
-
-    Attributes:
-        take: The place of each window's pieces in the flattened rows, ``(window, size)``.
-        mask: True = a piece, ``(window, size)``.
-        give: The place of each piece's result in the flattened windows, ``(batch, piece)``.
-    """
-
-    take: Int[Tensor, "window size"]
-    mask: Bool[Tensor, "window size"]
-    give: Int[Tensor, "batch piece"]
-
-
 def plan_windows(
-    mask: Bool[Tensor, "batch piece"], size: int, *, before: int, after: int
-) -> Windows:
+    mask: Bool[Tensor, "batch piece"], size: int, before: int, after: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Cut each row by itself into windows of at most `size` pieces, with the row's special pieces
     around each.
 
@@ -531,12 +519,15 @@ def plan_windows(
         after: The number at its end.
 
     Returns:
-        The plan.
+        The place of each window's pieces in the flattened rows, ``(window, size)``, in the order of
+        the rows; where they are pieces, bool of the same shape; and the place of each piece's
+        result in the flattened windows, ``(batch, piece)``.
     """
     room = size - before - after
-    step = max(1, room - room // 2)
-    place = torch.arange(size)
-    takes, reals, give = [], [], torch.zeros(mask.shape, dtype=torch.int64)
+    step = room - room // 2
+    place, give = torch.arange(size), torch.zeros(mask.shape, dtype=torch.int64)
+    takes = [place.new_zeros(0, size)]
+    reals = [takes[0].bool()]
     count = 0
     for row, length in enumerate(mask.sum(1).tolist()):
         beyond = max(0, length - size)
@@ -552,7 +543,5 @@ def plan_windows(
         window = torch.searchsorted(borders, piece)
         give[row, :length] = (count + window) * size + piece - start[window]
         count += len(start)
-    take, real = (
-        torch.cat(parts) if parts else place.new_zeros(0, size) for parts in (takes, reals)
-    )
-    return Windows(take.to(mask.device), real.bool().to(mask.device), give.to(mask.device))
+    take, real = torch.cat(takes), torch.cat(reals)
+    return take.to(mask.device), real.to(mask.device), give.to(mask.device)
