@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tiny_models import tiny_model, word_piece_tokenizer
 
+import polyembed as pe
 from polyembed import ScalarMix
 from polyembed.data import TaggedSentence
 
@@ -65,6 +66,20 @@ def test_a_ratio_far_from_the_recorded_one_is_named(load) -> None:
     assert off == ["b: 4.1, recorded 2"]
     assert run_all.compare(found, {"a": 4.0, "b": 8.2, "c": 2.0}) == []
     assert run_all.compare(found, {"a": 4.1, "b": 4.0, "c": 1.0}) == ["a: 2, recorded 4.1"]
+
+
+@pytest.mark.parametrize("task", ["pos", "ner"])
+def test_zero_shot(load, run, data_folder, encoder, tmp_path, monkeypatch, task: str) -> None:
+    """Finished runs, of seconds that differ, are read and not made again."""
+    monkeypatch.setitem(load("zero_shot").SIZES, task, (12, 4, 4))
+    options = (
+        f"--task {task} --encoder {encoder} --sources es --seeds 1 --cache {tmp_path / 'runs'}"
+    )
+    printed = run("zero_shot", options)
+    for system in ("rule", "encoder, frozen", "encoder, fine-tuned"):
+        assert f"\n| {system} " in f"\n{printed}"
+    monkeypatch.setattr(pe, "fit", None)
+    assert run("zero_shot", options) == printed
 
 
 def test_protocols(load, run, data_folder, tmp_path, monkeypatch) -> None:
