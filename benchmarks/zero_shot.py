@@ -8,7 +8,8 @@ both. Parts of speech from 1,000 training sentences (accuracy on 600), entities 
 that begins with a digit a number, every other word a noun; a run of capitalised words that does
 not begin the sentence is an entity of the type that the training sentences have most. The encoder
 stands under a CRF, its layers mixed, and `fit` trains it by its defaults: fine-tuned but for its
-table of pieces, or frozen, its vectors divided by their root mean square. Finished runs are kept in ``--cache`` and not made again.
+table of pieces, or frozen, its vectors divided by their root mean square. Finished runs are kept in
+``--cache`` and not made again.
 """
 
 import argparse

@@ -78,6 +78,8 @@ def test_zero_shot(load, run, data_folder, encoder, tmp_path, monkeypatch, task:
     printed = run("zero_shot", options)
     for system in ("rule", "encoder, frozen", "encoder, fine-tuned"):
         assert f"\n| {system} " in f"\n{printed}"
+    kept = {path.name for path in (tmp_path / "runs").glob("*.json")}
+    assert kept == {f"encoder.frozen.{task}.es.0.json", f"encoder.{task}.es.0.json"}
     monkeypatch.setattr(pe, "fit", None)
     assert run("zero_shot", options) == printed
 
