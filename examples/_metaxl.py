@@ -134,6 +134,9 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
     )
     parser.add_argument("--max-grad-norm", type=float, default=1.0)
     parser.add_argument(
+        "--freeze-embeddings", action="store_true", help="the embedding layer does not train"
+    )
+    parser.add_argument(
         "--authors",
         action=Authors,
         nargs=0,
@@ -177,7 +180,8 @@ def build_encoder(
     name: str, max_length: int, arguments: argparse.Namespace, rows: Sequence[Any]
 ) -> pe.PretrainedWordEncoder:
     """Load the encoder; with ``--extend-vocabulary``, extend its vocabulary by the text of `rows`."""
-    encoder = load_encoder(name, max_length)
+    freeze: Any = "embeddings" if arguments.freeze_embeddings else "none"
+    encoder = load_encoder(name, max_length, freeze=freeze)
     if not arguments.extend_vocabulary:
         return encoder
     texts = [" ".join(row.words) for row in rows]
@@ -240,6 +244,8 @@ def compare(
     if (meta or "joint_half" in arguments.methods) and arguments.batch_size % 2:
         got = arguments.batch_size
         raise SystemExit(f"--batch-size must be even for MetaXL, which halves batches, got {got}")
+    if arguments.extend_vocabulary and arguments.freeze_embeddings:
+        raise SystemExit("--freeze-embeddings would leave the new pieces untrained, got both")
     if arguments.extend_vocabulary:
         print(f"{len(embedder.tokenizer)} pieces in the extended vocabulary")
     report = open_report(folder, arguments, (source, target))

@@ -17,12 +17,13 @@ only tested (``--targets``).
 
 Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features
 that are computed once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a
-frozen encoder. Prints the encoder's layers ranked by parallel sentences, without training; then for
-each task, over seeds and with the epoch chosen on dev, the last layer, ScalarMix, the average of
-all layers, and of each lower layer: DLFA, the layer alone, and as DLFA's control of the same size
-the layer through a gate of its own. Over the frozen encoder it says how well the ranking predicts
-the score of a layer alone. Draws scores against layers. ``--branches global local both`` is the
-paper's table V; its best layers of each task are in the recipe.
+frozen encoder, ``--freeze embeddings`` trains all but its table of pieces. Prints the encoder's
+layers ranked by parallel sentences, without training; then for each task, over seeds and with the
+epoch chosen on dev, the last layer, ScalarMix, the average of all layers, and of each lower layer:
+DLFA, the layer alone, and as DLFA's control of the same size the layer through a gate of its own.
+Over the frozen encoder it says how well the ranking predicts the score of a layer alone. Draws
+scores against layers. ``--branches global local both`` is the paper's table V; its best layers of
+each task are in the recipe.
 """
 
 import argparse
@@ -58,7 +59,7 @@ LOW_RESOURCE = {"sw": "swa", "am": "amh"}
 CONLL = {"es": "esp", "nl": "ned"}
 FAMILY = {*RECIPE["family"], "nl"}  # Dutch is not among the languages of table III
 BRANCHES = ("both", "global", "local")
-FREEZE = ("frozen", "fine-tuned", "LoRA")
+FREEZE = ("frozen", "fine-tuned", "embeddings", "LoRA")
 
 
 def cached(
@@ -247,7 +248,10 @@ def run_task(
                 frozen, known, fusion=fusion, normalize=arguments.normalize
             ).attach(store)
         else:
-            encoder = load_encoder(arguments.name, RECIPE["max_length"], fusion=fusion)
+            fixed: Any = "embeddings" if freeze == "embeddings" else "none"
+            encoder = load_encoder(
+                arguments.name, RECIPE["max_length"], fusion=fusion, freeze=fixed
+            )
             if freeze == "LoRA":
                 encoder = with_adapters(encoder, fusion)
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
@@ -398,7 +402,7 @@ def main() -> None:
         nargs="+",
         choices=FREEZE,
         default=list(FREEZE[:2]),
-        help="what trains; LoRA needs peft",
+        help="what trains; embeddings: all but the table of pieces; LoRA needs peft",
     )
     for part in ("train", "dev", "test"):
         parser.add_argument(

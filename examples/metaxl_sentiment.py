@@ -13,7 +13,10 @@ A path is one of these; neutral texts are left out:
   a list: 1 and 2 stars are ``negative``, 4 and 5 ``positive``;
 - a folder of SentiPers, ``data`` or a part of it: the sentences of its ``.xml`` files, once each,
   by the sign of their polarity;
-- a folder of Sentiraama with ``*_pos.txt`` and ``*_neg.txt``, lines of underscores between reviews.
+- a folder of Sentiraama with ``*_pos.txt`` and ``*_neg.txt``, lines of underscores between reviews;
+- a folder of Hu and Liu's product reviews, ``camera[+2]##text`` lines in ``.txt`` files or in zipped
+  ones: the sentences whose opinions are all of one sign;
+- a file of SentiMix, ``*_conll.txt``.
 
 Without ``--dev`` and ``--test`` the target's texts are split at random: in fifths, or in the
 paper's sizes with ``--split``. Prints target only, joint training (JT, by a batch of each or on the
@@ -27,6 +30,7 @@ import json
 import random
 import re
 import xml.etree.ElementTree as ET
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +38,7 @@ from typing import Any, NamedTuple
 from _metaxl import RECIPES, add_arguments, build_encoder, compare, find_model
 
 import polyembed as pe
+from polyembed.data import read_sentimix
 from polyembed.metrics import macro_f1, per_tag
 
 RECIPE = RECIPES["sentiment"]
@@ -50,7 +55,10 @@ class Text(NamedTuple):
 def read_texts(path: Path) -> list[Text]:
     """Read any of the layouts above."""
     if path.is_dir():
-        reader = read_sentipers if any(path.rglob("*.xml")) else read_sentiraama
+        layouts = {"*.xml": read_sentipers, "*_pos.txt": read_sentiraama}
+        reader = next((layouts[name] for name in layouts if any(path.rglob(name))), read_opinions)
+    elif path.name.endswith("_conll.txt"):
+        reader = read_tweets
     else:
         reader = read_reviews if path.suffix in (".json", ".jsonl") else read_lines
     texts = [Text(tuple(text.split()), label) for label, text in reader(path) if text.split()]
@@ -117,6 +125,25 @@ def read_sentiraama(folder: Path) -> Iterator[tuple[str, str]]:
                 (label, text)
                 for text in re.split(r"^\s*_{5,}\s*$", path.read_text("utf-8"), flags=re.MULTILINE)
             )
+
+
+def read_opinions(folder: Path) -> Iterator[tuple[str, str]]:
+    files = [path.read_text("utf-8", errors="replace") for path in sorted(folder.rglob("*.txt"))]
+    for path in sorted(folder.rglob("*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            names = sorted(name for name in archive.namelist() if name.endswith(".txt"))
+            files += [archive.read(name).decode("utf-8", errors="replace") for name in names]
+    for line in "\n".join(files).splitlines():
+        opinions, found, text = line.partition("##")
+        signs = set(re.findall(r"\[([+-])\d?\]", opinions))
+        if found and len(signs) == 1:
+            yield SIGNS[int(f"{signs.pop()}1")], text
+
+
+def read_tweets(path: Path) -> Iterator[tuple[str, str]]:
+    for tweet in read_sentimix(path):
+        if tweet.label in SIGNS.values():
+            yield str(tweet.label), " ".join(tweet.words)
 
 
 def split(rows: list[Text], arguments: argparse.Namespace) -> dict[str, list[Text]]:

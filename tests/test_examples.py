@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 import warnings
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -178,7 +179,7 @@ def test_align_embeddings(how: str, tmp_path, monkeypatch) -> None:
         (
             metaxl_ner,
             "conll",
-            "--authors --methods joint_half metaxl --layers 2",
+            "--authors --freeze-embeddings --methods joint_half metaxl --layers 2",
             "JT, half the target rows; MetaXL, layer 2",
         ),
     ],
@@ -268,6 +269,20 @@ LINE = "__________________________\n"
             {"te/a_pos.txt": f"మంచి ఫోన్\nబాగుంది\n{LINE}మంచి\n", "te/a_neg.txt": f"చెడు\n{LINE}"},
             "+ మంచి ఫోన్ బాగుంది; + మంచి; - చెడు",
         ),
+        (
+            {
+                "hu/camera.txt": "[t]title\nlens[+2][u], zoom[+]##good one\nlens[+2],zoom[-1]##both\n"
+                "##no opinion\nflash[-3]##bad one\n"
+            },
+            "+ good one; - bad one",
+        ),
+        (
+            {
+                "one_conll.txt": "meta\t1\tneutral\nok\tEng\n\nmeta\t2\tnegative\nbura\tHin\n"
+                "day\tEng\n"
+            },
+            "- bura day",
+        ),
     ],
 )
 def test_sentiment_corpora(files: dict[str, str], expected: str, tmp_path) -> None:
@@ -278,6 +293,11 @@ def test_sentiment_corpora(files: dict[str, str], expected: str, tmp_path) -> No
     signs = {"positive": "+", "negative": "-"}
     found = metaxl_sentiment.read_texts(path)
     assert "; ".join(" ".join([signs[text.label], *text.words]) for text in found) == expected
+    if "##" in next(iter(files.values())):
+        (tmp_path / "zipped").mkdir()
+        with zipfile.ZipFile(tmp_path / "zipped" / "one.zip", "w") as archive:
+            archive.writestr("reviews/camera.txt", next(iter(files.values())))
+        assert metaxl_sentiment.read_texts(tmp_path / "zipped") == found
 
 
 def test_sentiment_corpora_are_cut_as_the_paper_says() -> None:
@@ -364,12 +384,14 @@ def test_layer_fusion(world, tmp_path) -> None:
     pytest.importorskip("peft")
     test = f"{world}/xx.test.conll"
     files = f"{files_of(world, 'xx')} --language en --targets de={test} ru={test}"
-    ways = "--freeze frozen fine-tuned LoRA --branches global --weighting sigmoid literal"
+    ways = (
+        "--freeze frozen fine-tuned embeddings LoRA --branches global --weighting sigmoid literal"
+    )
     options = f"{ways} --epochs 1 --batch-size 6 --out {tmp_path}"
     printed = run(layer_fusion, f"{files} {pretraining(world)} {options}")
     for system in ("last layer", "ScalarMix", "D_2", "D_2, literal", "layer 2", "layer 2, gated"):
-        assert printed.count(f"| {system} ") == 3
-    for way in ("frozen", "fine-tuned", "LoRA"):
+        assert printed.count(f"| {system} ") == 4
+    for way in ("frozen", "fine-tuned", "embeddings", "LoRA"):
         assert f"files, {way}, global branch, accuracy" in printed
     assert re.search(r"\| average +\| family +\| rest +\| en +\| de +\| ru ", printed)
     assert is_picture(tmp_path / "files" / "layers.png")
