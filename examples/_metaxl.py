@@ -180,6 +180,8 @@ def build_encoder(
     name: str, max_length: int, arguments: argparse.Namespace, rows: Sequence[Any]
 ) -> pe.PretrainedWordEncoder:
     """Load the encoder; with ``--extend-vocabulary``, extend its vocabulary by the text of `rows`."""
+    if arguments.extend_vocabulary and arguments.freeze_embeddings:
+        raise SystemExit("--extend-vocabulary must have trained pieces, got --freeze-embeddings")
     freeze: Any = "embeddings" if arguments.freeze_embeddings else "none"
     encoder = load_encoder(name, max_length, freeze=freeze)
     if not arguments.extend_vocabulary:
@@ -244,8 +246,6 @@ def compare(
     if (meta or "joint_half" in arguments.methods) and arguments.batch_size % 2:
         got = arguments.batch_size
         raise SystemExit(f"--batch-size must be even for MetaXL, which halves batches, got {got}")
-    if arguments.extend_vocabulary and arguments.freeze_embeddings:
-        raise SystemExit("--freeze-embeddings would leave the new pieces untrained, got both")
     if arguments.extend_vocabulary:
         print(f"{len(embedder.tokenizer)} pieces in the extended vocabulary")
     report = open_report(folder, arguments, (source, target))

@@ -239,6 +239,17 @@ def test_metaxl_methods_by_objective(method, objective, weight, target_rows, mon
         _metaxl.train(model, [network], (0,), method, ([], []), 0, 1e-5, None, metaxl_options())
 
 
+def test_metaxl_leaves_the_table_of_pieces_fixed(monkeypatch) -> None:
+    found = []
+    monkeypatch.setattr(_metaxl, "load_encoder", lambda *names, freeze: found.append(freeze))
+    for command in ("", "--freeze-embeddings"):
+        _metaxl.build_encoder("x", 8, metaxl_options(command), [])
+    assert found == ["none", "embeddings"]
+    both = metaxl_options("--freeze-embeddings --extend-vocabulary 50")
+    with pytest.raises(SystemExit, match="must have trained pieces"):
+        _metaxl.build_encoder("x", 8, both, [])
+
+
 SENTIPERS = "".join(
     f'<Sentence ID="r" Value="{value}">{text}</Sentence>'
     for value, text in (("+2", "خوب است"), ("-1", "بد"), ("0", "دو"), ("", "سه"), ("+1", "خوب است"))
@@ -393,6 +404,11 @@ def test_layer_fusion(world, tmp_path) -> None:
         assert printed.count(f"| {system} ") == 4
     for way in ("frozen", "fine-tuned", "embeddings", "LoRA"):
         assert f"files, {way}, global branch, accuracy" in printed
+    frozen = {
+        path.parts[-3].partition(",")[0]: json.loads(path.read_text("utf-8"))["about"]["frozen"]
+        for path in (tmp_path / "files").rglob("last layer.0.json")
+    }
+    assert frozen["embeddings"] > frozen["fine-tuned"] == 0
     assert re.search(r"\| average +\| family +\| rest +\| en +\| de +\| ru ", printed)
     assert is_picture(tmp_path / "files" / "layers.png")
 
