@@ -22,8 +22,8 @@ sequence encoder, the same settings for every task, by the number of its trainin
   and its neighbours, no network.
 
 ``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in
-``--cache`` and not made again, so a run that was stopped goes on; ``--finished`` trains nothing,
-and reports what is there.
+``--cache`` and not made again, and a run that was stopped goes on after its last epoch;
+``--finished`` trains nothing, and reports what is there.
 """
 
 import argparse
@@ -32,6 +32,7 @@ import lzma
 import os
 import random
 import re
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -385,17 +386,20 @@ def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> di
     torch.set_num_threads(1)
     train, dev, test = TASKS[task].load()
     train = [sentence for sentence in train if sentence.words][:size]
+    state = path.with_suffix(".state")
     start = time.perf_counter()
     best = None
     if system == "crf":
         predicted, parameters, epochs = crfsuite(train, dev, test), 0, 0
         trained = tagged = time.perf_counter()
+        seconds = trained - start
     else:
         tagger = build(system, task, setup, seed, size)
         trainable = [value for value in tagger.parameters() if value.requires_grad]
         parameters = sum(value.numel() for value in trainable)
-        result = pe.fit(tagger, train, dev, seed=seed, progress=False)
+        result = pe.fit(tagger, train, dev, seed=seed, checkpoint=state, progress=False)
         epochs, best = len(result.history), result.best.score
+        seconds = sum(epoch.seconds for epoch in result.history)
         trained = time.perf_counter()
         predicted = tagger.predict([sentence.words for sentence in test])
         tagged = time.perf_counter()
@@ -408,13 +412,14 @@ def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> di
         "score": score(task, test, predicted),
         "parameters": parameters,
         "epochs": epochs,
-        "seconds": round(trained - start, 1),
+        "seconds": round(seconds, 1),
         "words per second": round(sum(len(one.words) for one in test) / max(tagged - trained, 1e-9))
         if tagged > trained
         else None,
         "predicted": predicted,
     }
     path.write_text(json.dumps(data))
+    shutil.rmtree(state, ignore_errors=True)
     return data
 
 

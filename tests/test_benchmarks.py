@@ -142,3 +142,26 @@ def test_tagging_quality_beside_a_pretrained_model(
     result = quality.run("toy", system, 0, None, setup)
     assert result["size"] == len(result["predicted"]) == 3
     assert result == quality.run("toy", system, 0, None, setup)  # the second is read, not trained
+
+
+def test_a_stopped_run_of_tagging_quality_goes_on(load, tmp_path, monkeypatch) -> None:
+    quality, fit, epochs = load("tagging_quality"), pe.fit, []
+    sentence = TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))
+    toy = quality.Task(lambda: ([sentence] * 3,) * 3, (), "accuracy")
+    monkeypatch.setitem(quality.TASKS, "toy", toy)
+    setup = quality.Setup(tmp_path, 4, None, 2)
+
+    def stop_after(last: int) -> dict:
+        def note(epoch) -> None:
+            epochs.append(epoch.number)
+            if epoch.number == last:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(pe, "fit", lambda *a, **options: fit(*a, **options, on_epoch=note))
+        return quality.run("toy", "spelling", 0, None, setup)
+
+    with pytest.raises(KeyboardInterrupt):
+        stop_after(2)
+    result = stop_after(0)
+    assert epochs == list(range(1, result["epochs"] + 1))
+    assert not list(tmp_path.rglob("*.state"))
