@@ -373,8 +373,7 @@ def main() -> None:
         for language, row in report["languages"].items()
     ]
     print(Table(columns, rows).to_markdown())
-    print(f"{report['parameters']:,} parameters, {report['steps']:,} steps", end=" ")
-    print(f"over {report['tokens_seen']:,} tokens, {report['seconds']} s")
+    print(f"{report['parameters']:,} parameters, {report['steps']:,} steps, {report['seconds']} s")
     print(f"Encoder: {folder}")
 
 

@@ -3,6 +3,7 @@
 import json
 import lzma
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def write_languages(folder: Path) -> None:
             path.write_bytes(lzma.compress(text.encode()))
 
 
-def test_small_encoder(tmp_path, monkeypatch) -> None:
+def test_small_encoder(tmp_path, monkeypatch, capsys) -> None:
     def encoder(**changes: object) -> Path:
         places = {"text": tmp_path, "cache": tmp_path / "encoder", "device": "cpu"}
         return example.small_encoder("tiny", progress=False, **places, **options, **changes)
@@ -56,5 +57,14 @@ def test_small_encoder(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(example, "adapt_masked_lm", None)  # the second call trains nothing
     assert encoder() == folder
+    command = f"example.py --size tiny --text {tmp_path} --cache {folder} --max-steps 30"
+    monkeypatch.setattr("sys.argv", f"{command} --languages en es am --leave-out am".split())
+    example.main()
+    printed = capsys.readouterr().out
+    assert re.findall(r"^\| (\w+) +\| (\d+) ", printed, re.MULTILINE) == [
+        ("en", "108"),
+        ("es", "360"),
+    ]
+    assert f"\n{report['parameters']:,} parameters, 30 steps, " in printed
     with pytest.raises(ValueError, match=r"^cache must hold an encoder of these settings, got "):
         encoder(seed=1)
