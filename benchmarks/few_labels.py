@@ -235,7 +235,8 @@ def reliability(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
         row += [mean_and_deviation([one[key] for one in found]) for key in ("before", "after")]
         row.append(statistics.mean(one["temperature"] for one in found))
         for key in ("exact", "products"):
-            row.append(mean_and_deviation([one[key][0] for one in found if one[key][1]]))
+            shares = [one[key][0] for one in found if one[key][1]]
+            row.append(mean_and_deviation(shares) if shares else None)
             row.append(round(statistics.mean(one[key][1] for one in found)))
         rows.append(tuple(row))
     columns = (
