@@ -165,3 +165,8 @@ def test_a_stopped_run_of_tagging_quality_goes_on(load, tmp_path, monkeypatch) -
     result = stop_after(0)
     assert epochs == list(range(1, result["epochs"] + 1))
     assert not list(tmp_path.rglob("*.state"))
+
+
+def test_few_labels(run, data_folder, tmp_path) -> None:
+    printed = run("few_labels", f"--part entities sets --tasks am --seeds 1 --cache {tmp_path}")
+    assert printed.count("\n| am") == 7  # six kinds of sets

@@ -27,6 +27,7 @@ import metaxl_ner
 import metaxl_sentiment
 import pretrain_laser
 import pytest
+import romanised_vectors
 import tag_code_switched
 import torch
 from _conll import read_corpora
@@ -824,3 +825,18 @@ def test_laser_examples_on_the_data_folder(data_folder, tmp_path) -> None:
     task = f"--task pos --encoder {tmp_path}/encoder --sources nl --systems BPEBow LaserElmo"
     sizes = "--sentences 20 --dev 10 --test 10 --epochs 1 --seeds 1"
     assert "| LaserElmo | " in run(laser_zero_shot, f"{task} {sizes} --folder {tmp_path}")
+
+
+def test_romanised_vectors(tmp_path) -> None:
+    pairs, text, save = (tmp_path / name for name in ("pairs.tsv", "text.txt", "vectors.bin"))
+    pairs.write_text("raam\tराम\t3\nram\tराम\t1\nghar\tघर\t2\n", "utf-8")
+    text.write_text("राम घर ।\n" * 9, "utf-8")
+    files = f"--pairs {pairs} --text {text} --save {save} --write-text {tmp_path / 'roman.txt'}"
+    assert f"words in {save}" in run(romanised_vectors, f"{files} --epochs 1 --dim 4")
+    lines = [line.split() for line in (tmp_path / "roman.txt").read_text("utf-8").splitlines()]
+    assert {line[0] for line in lines} == {"raam", "ram"}
+    assert {tuple(line[1:]) for line in lines} == {("ghar", "।")}
+    refused = tmp_path / "refused.tsv"
+    refused.write_text("raam\tराम\n", "utf-8")
+    with pytest.raises(SystemExit, match="line 1 must be a spelling, a word and a count"):
+        run(romanised_vectors, f"--pairs {refused} --text {text} --save {save}")
