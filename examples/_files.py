@@ -1,6 +1,7 @@
 """Files of the caller's: the options that name them, and checks of what is in them before anything trains."""
 
 import argparse
+import lzma
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,16 @@ def read_files(
             count = sum(kind_of(tag) in unseen for tag in names_of(sentences))
             print(f"{where}: {count} words have labels that --train lacks, {unseen}: errors")
     return parts
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Read the lines of a text, plain or ``.xz``."""
+    with (
+        lzma.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".xz"
+        else path.open(encoding="utf-8") as lines
+    ):
+        yield from lines
 
 
 def read_all_files(

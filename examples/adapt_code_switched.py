@@ -16,6 +16,9 @@ as in the paper, LinCE's four Spanglish tasks: a folder of ``pos_spaeng``, ``lid
 there, as LinCE's test files have no labels, and the last tenth of train is dev. Adaptation reads
 the training sentences alone.
 
+``--control de.txt.xz tr.txt.xz`` adapts to as many words of these texts instead: what do further
+training and more text do by themselves?
+
 For each share of the text and number of epochs (0 is the encoder as it was), over seeds, each of
 which adapts anew: perplexity on dev; accuracy on masked pieces where the language switches and
 elsewhere; and the scores of a linear head over the frozen encoder for each task, the head's epoch
@@ -24,14 +27,16 @@ the two languages' words, each encoded alone, in a picture before and after.
 """
 
 import argparse
+import random
 from collections import Counter
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import torch
 from _cache import DATA
 from _encoder import add_encoder_arguments, be_quiet, find_model, load_encoder
-from _files import add_file_arguments, read_all_files, tags_of
+from _files import add_file_arguments, read_all_files, read_lines, tags_of
 from _mixes import MIXES, Mix, Task, load_lince, mix_of_files, shortened
 from _recipes import RECIPES, check_keys, positive
 from _switches import switch_accuracy
@@ -149,6 +154,20 @@ def draw(pictures: dict[str, dict[str, torch.Tensor]], path: Path) -> None:
     print(f"Words of both languages, by {method}: {path}\n")
 
 
+def other_text(paths: list[Path], words: int) -> list[str]:
+    """Take lines of several texts in turn, each at random, until they have so many words."""
+    texts = [[line.strip() for line in read_lines(path) if line.strip()] for path in paths]
+    for number, lines in enumerate(texts):
+        random.Random(number).shuffle(lines)
+    found: list[str] = []
+    for line in chain.from_iterable(zip(*texts, strict=False)):
+        if words <= 0:
+            return found
+        found.append(line)
+        words -= len(line.split())
+    raise SystemExit(f"--control must be texts of more words: {words} more")
+
+
 def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) -> None:
     """Adapt to each share of the text, and score all of it."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainingArguments
@@ -185,6 +204,8 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
                     if arguments.mask_switches
                     else [" ".join(sentence.words) for sentence in part]
                 )
+                if arguments.control:
+                    texts = other_text(arguments.control, sum(len(one.words) for one in part))
                 options = {name: RECIPE["adaptation"][name] for name in EXAMPLES}
                 adapt_masked_lm(
                     model,
@@ -252,7 +273,15 @@ def main() -> None:
     parser.add_argument(
         "--epochs", nargs="+", type=positive, default=epochs, help="of adaptation, each by itself"
     )
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--control",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="texts to adapt to instead, as many words of them",
+    )
+    instead.add_argument(
         "--mask-switches", action="store_true", help="mask words at switches of language first"
     )
     parser.add_argument(

@@ -32,7 +32,6 @@ command again goes on.
 
 import argparse
 import copy
-import lzma
 import math
 import operator
 import random
@@ -48,6 +47,7 @@ import regex
 import torch
 from _cache import DATA
 from _conll import normalizer, read_corpora
+from _files import read_lines
 from _laser import (
     RECIPES,
     bio_confusion,
@@ -94,13 +94,8 @@ def open_encoder(name: str) -> tuple[LaserEncoder, Any]:
 def raw_text(path: Path, arguments: argparse.Namespace) -> Iterator[Sequence[str]]:
     """Read text split into words and punctuation."""
     words = normalizer(arguments)
-    with (
-        lzma.open(path, "rt", encoding="utf-8")
-        if path.suffix == ".xz"
-        else path.open(encoding="utf-8") as file
-    ):
-        for line in islice(file, arguments.lines):
-            yield words(regex.findall(r"\w+|[^\w\s]", line))
+    for line in islice(read_lines(path), arguments.lines):
+        yield words(regex.findall(r"\w+|[^\w\s]", line))
 
 
 def open_vectors(

@@ -25,7 +25,6 @@ the error of similarity search.
 
 import argparse
 import json
-import lzma
 import math
 import random
 import shutil
@@ -42,6 +41,7 @@ import sentencepiece
 import torch
 import torch.nn.functional as F
 from _cache import DATA, cached, read_report, write_report
+from _files import read_lines
 from _recipes import positive
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -86,12 +86,7 @@ class Direction(NamedTuple):
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Read a file of two columns."""
-    with (
-        lzma.open(path, "rt", encoding="utf-8")
-        if path.suffix == ".xz"
-        else path.open(encoding="utf-8") as file
-    ):
-        rows = [tuple(line.rstrip("\n").split("\t")) for line in file]
+    rows = [tuple(line.rstrip("\n").split("\t")) for line in read_lines(path)]
     wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
     if wrong:
         raise SystemExit(f"{path} must hold two columns, got others in line {wrong[0]}")

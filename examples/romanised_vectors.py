@@ -12,13 +12,13 @@ of another word they are the model's candidates.
 """
 
 import argparse
-import lzma
 import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import regex
+from _files import read_lines
 from _recipes import positive
 from _transliterator import (
     Candidate,
@@ -46,13 +46,8 @@ def read_pairs(path: Path) -> dict[str, Counter[str]]:
 
 def read_text(path: Path) -> Iterator[list[str]]:
     r"""Read sentences of words; a vowel sign belongs to its letter, which Python's own ``\\w`` does not know."""
-    with (
-        lzma.open(path, "rt", encoding="utf-8")
-        if path.suffix == ".xz"
-        else path.open(encoding="utf-8") as lines
-    ):
-        for line in lines:
-            yield regex.findall(r"\w+|[^\w\s]", line)
+    for line in read_lines(path):
+        yield regex.findall(r"\w+|[^\w\s]", line)
 
 
 def spellings_of(

@@ -28,7 +28,6 @@ LinCE's are, is tagged by the best system into ``--out``/predictions.txt.
 """
 
 import argparse
-import lzma
 import tempfile
 import time
 from collections import Counter
@@ -42,7 +41,7 @@ from typing import Any, NamedTuple
 import regex
 import torch
 from _encoder import be_quiet, load_encoder
-from _files import add_file_arguments, format_options, read_files, tags_of
+from _files import add_file_arguments, format_options, read_files, read_lines, tags_of
 from _recipes import RECIPES, check_keys, positive
 from _transliterator import RUN, CharacterTransliterator, Speller, train_transliterator
 
@@ -190,12 +189,7 @@ def matrix_first(
 
 def read_text(path: Path) -> list[list[str]]:
     """Read raw text, one sentence a line, words and punctuation apart."""
-    with (
-        lzma.open(path, "rt", encoding="utf-8")
-        if path.suffix == ".xz"
-        else path.open(encoding="utf-8") as lines
-    ):
-        return [regex.findall(r"\w+|[^\w\s]", line) for line in lines]
+    return [regex.findall(r"\w+|[^\w\s]", line) for line in read_lines(path)]
 
 
 def languages_of(arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> list[str]:

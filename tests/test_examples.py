@@ -433,6 +433,7 @@ def test_adapt_code_switched_on_the_data_folder(data_folder, world, tmp_path) ->
     pytest.importorskip("accelerate")
     sizes = "--size-of-parts 8 --switch-sentences 3 --words 4 --shares 1 --epochs 1 --head-epochs 1"
     options = f"--mix sagt hinglish {sizes} --out {tmp_path}"
+    options += f" --control {data_folder}/text/mono/de.txt.xz"
     printed = run(adapt_code_switched, f"{options} {pretraining(world)}")
     for cell in ("at switches %", "POS", "NER", "sentiment"):
         assert f"| {cell} " in printed
