@@ -238,7 +238,8 @@ def get_vectors(
         )
     words, pieces = [], []
     for i, language in enumerate(languages):
-        corpus = words_of_language(train, language)
+        # fastText and SentencePiece know no white space in a word, which csv files may have
+        corpus = [" ".join(words).split() for words in words_of_language(train, language)]
         if arguments.text:
             corpus += read_text(arguments.text[i])
         large = sum(map(len, corpus)) > 50_000

@@ -497,7 +497,7 @@ def test_lince_is_one_mix(spanglish) -> None:
     assert mix.dev == mix.tasks["LID"].parts[2]
 
 
-NER = [[("Ana", "ne", "B-PER"), ("is", "lang1", "O"), ("aquí", "lang2", "O")]] * 6
+NER = [[("Ana", "ne", "B-PER"), ("is so", "lang1", "O"), ("aquí", "lang2", "O")]] * 6
 NER_FORMAT = "--format lince --format-option task=ner_spaeng"
 
 
