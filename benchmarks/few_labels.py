@@ -316,6 +316,11 @@ def first_round(task: str, seed: int) -> tuple[Sentences, Sentences, Sentences, 
     first, dev, test = TASKS[task].load()
     tags = tags_of(first, dev)
     first, dev = ([one for one in part if one.words] for part in (first, dev))
+    if len(first) < 3 * ROUND or len(dev) < DEV_SENTENCES:
+        raise SystemExit(
+            f"{task} must have {3 * ROUND} training and {DEV_SENTENCES} development sentences for selection, "
+            f"got {len(first)} and {len(dev)}"
+        )
     first = random.Random(seed).sample(first, len(first))
     dev = random.Random(seed).sample(dev, DEV_SENTENCES)
     committee = [train(first[:ROUND], dev, tags, seed + 1000 * k) for k in range(VOTERS)]
