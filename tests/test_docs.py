@@ -44,7 +44,7 @@ WHY_NOT_RUN = {
     "docs/hub.md": ["a login on a hub"],
     "docs/laser.md": ["a download", "hours of pretraining"],
     "docs/metaxl.md": ["several GPUs"],
-    "docs/trainers.md": ["lightning-fabric", "peft and a download"],
+    "docs/trainers.md": ["peft and a download"],
     "docs/vectors.md": ["downloads"],
 }
 
