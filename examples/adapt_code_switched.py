@@ -30,7 +30,7 @@ import argparse
 import random
 from collections import Counter
 from importlib.util import find_spec
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 
 import torch
@@ -42,6 +42,7 @@ from _recipes import RECIPES, check_keys, positive
 from _switches import switch_accuracy
 
 import polyembed as pe
+from polyembed.data import TaggedSentence
 from polyembed.evaluation import (
     collect_hidden_states,
     plot_representations,
@@ -154,22 +155,30 @@ def draw(pictures: dict[str, dict[str, torch.Tensor]], path: Path) -> None:
     print(f"Words of both languages, by {method}: {path}\n")
 
 
-def other_text(paths: list[Path], words: int) -> list[str]:
-    """Take lines of several texts in turn, each at random, until they have so many words."""
-    texts = [[line.strip() for line in read_lines(path) if line.strip()] for path in paths]
+def read_control(paths: list[Path]) -> list[str]:
+    """Read the lines of several texts, one of each in turn, each text's at random."""
+    try:
+        texts = [[line.strip() for line in read_lines(path) if line.strip()] for path in paths]
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"--control must be texts that open: {error}") from error
     for number, lines in enumerate(texts):
         random.Random(number).shuffle(lines)
-    found: list[str] = []
-    for line in chain.from_iterable(zip(*texts, strict=False)):
-        if words <= 0:
-            return found
-        found.append(line)
-        words -= len(line.split())
-    raise SystemExit(f"--control must be texts of more words: {words} more")
+    return list(chain.from_iterable(zip(*texts, strict=False)))
 
 
-def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) -> None:
-    """Adapt to each share of the text, and score all of it."""
+def of_as_many_words(lines: list[str], part: list[TaggedSentence]) -> list[str]:
+    """Return the first lines that have as many words as the sentences."""
+    words = sum(len(sentence.words) for sentence in part)
+    for count, size in enumerate(accumulate(len(line.split()) for line in lines), start=1):
+        if size >= words:
+            return lines[:count]
+    raise SystemExit(f"--control must be texts of {words} words, got fewer")
+
+
+def study(
+    title: str, mix: Mix, model_name: str, control: list[str], arguments: argparse.Namespace
+) -> None:
+    """Adapt to each share of the text, or to as much of the control, and score all of it."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainingArguments
 
     train, dev = (
@@ -204,8 +213,8 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
                     if arguments.mask_switches
                     else [" ".join(sentence.words) for sentence in part]
                 )
-                if arguments.control:
-                    texts = other_text(arguments.control, sum(len(one.words) for one in part))
+                if control:
+                    texts = of_as_many_words(control, part)
                 options = {name: RECIPE["adaptation"][name] for name in EXAMPLES}
                 adapt_masked_lm(
                     model,
@@ -328,13 +337,18 @@ def main() -> None:
             raise SystemExit(
                 f"--mask-switches must have a language for each word, got none in {title}"
             )
+    mixes = {name: shortened(mix, arguments.size_of_parts) for name, mix in mixes.items()}
+    control = read_control(arguments.control or [])
+    for mix in mixes.values():  # the texts suffice, before anything trains
+        if arguments.control:
+            of_as_many_words(control, mix.train)
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["de", "tr", "en", "es", "hi"]
     name = find_model(arguments, ())
     be_quiet()
     print(f"Encoder: {name}\n")
     for title, mix in mixes.items():
-        study(title, shortened(mix, arguments.size_of_parts), name, arguments)
+        study(title, mix, name, control, arguments)
 
 
 if __name__ == "__main__":

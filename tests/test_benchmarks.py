@@ -170,3 +170,5 @@ def test_a_stopped_run_of_tagging_quality_goes_on(load, tmp_path, monkeypatch) -
 def test_few_labels(run, data_folder, tmp_path) -> None:
     printed = run("few_labels", f"--part entities sets --tasks am --seeds 1 --cache {tmp_path}")
     assert printed.count("\n| am") == 7  # six kinds of sets
+    with pytest.raises(SystemExit, match="am must have 300"):
+        run("few_labels", "--part selection --tasks am")

@@ -429,12 +429,16 @@ def test_layer_fusion_on_the_data_folder(data_folder, world, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_adapt_code_switched_on_the_data_folder(data_folder, world, tmp_path) -> None:
+def test_adapt_code_switched_on_the_data_folder(data_folder, world, tmp_path, monkeypatch) -> None:
     pytest.importorskip("accelerate")
+    seen = set()
+    monkeypatch.setattr(
+        adapt_code_switched, "adapt_masked_lm", lambda *given, **_: seen.update(given[2])
+    )
     sizes = "--size-of-parts 8 --switch-sentences 3 --words 4 --shares 1 --epochs 1 --head-epochs 1"
     options = f"--mix sagt hinglish {sizes} --out {tmp_path}"
-    options += f" --control {data_folder}/text/mono/de.txt.xz"
-    printed = run(adapt_code_switched, f"{options} {pretraining(world)}")
+    printed = run(adapt_code_switched, f"{options} --control {world}/xx.txt {pretraining(world)}")
+    assert min(seen)[-1].isdigit()  # as the lines of the control end
     for cell in ("at switches %", "POS", "NER", "sentiment"):
         assert f"| {cell} " in printed
     assert is_picture(tmp_path / "hinglish" / "words.png")
@@ -583,6 +587,7 @@ def test_hindi_in_devanagari(small_paper, tmp_path, monkeypatch) -> None:
     assert isinstance(tagger.prepare[0], tag_code_switched.Speller)
 
 
+OWN = "--train two.conll --dev two.conll --test two.conll --control"
 METAXL_FILES = "--source-train good.tsv --train good.tsv --dev good.tsv --test odd.tsv --model none"
 
 
@@ -611,6 +616,8 @@ METAXL_FILES = "--source-train good.tsv --train good.tsv --dev good.tsv --test o
         (metaxl_sentiment, METAXL_FILES, "--dev and --test must have labels of training"),
         (layer_fusion, "--dev-size 0", "--dev-size: must be at least 1, got 0"),
         (adapt_code_switched, "--shares 1.5", "--shares must be in (0, 1], got [1.5]"),
+        (adapt_code_switched, f"{OWN} no", "--control must be texts that open"),
+        (adapt_code_switched, f"{OWN} odd.tsv", "--control must be texts of 4 words"),
         (
             adapt_code_switched,
             "--train two.conll --dev two.conll --test bare",
@@ -829,15 +836,14 @@ def test_laser_examples_on_the_data_folder(data_folder, tmp_path) -> None:
 
 
 def test_romanised_vectors(tmp_path) -> None:
-    pairs, text, save = (tmp_path / name for name in ("pairs.tsv", "text.txt", "vectors.bin"))
+    pairs, text, save, roman = map(tmp_path.joinpath, "abcd")
     pairs.write_text("raam\tराम\t3\nram\tराम\t1\nghar\tघर\t2\n", "utf-8")
     text.write_text("राम घर ।\n" * 9, "utf-8")
-    files = f"--pairs {pairs} --text {text} --save {save} --write-text {tmp_path / 'roman.txt'}"
-    assert f"words in {save}" in run(romanised_vectors, f"{files} --epochs 1 --dim 4")
-    lines = [line.split() for line in (tmp_path / "roman.txt").read_text("utf-8").splitlines()]
+    files = f"--pairs {pairs} --text {text} --save {save} --write-text {roman} --epochs 1 --dim 4"
+    assert f"words in {save}" in run(romanised_vectors, files)
+    lines = [*map(str.split, roman.read_text("utf-8").splitlines())]
     assert {line[0] for line in lines} == {"raam", "ram"}
     assert {tuple(line[1:]) for line in lines} == {("ghar", "।")}
-    refused = tmp_path / "refused.tsv"
-    refused.write_text("raam\tराम\n", "utf-8")
+    pairs.write_text("raam\tराम\n", "utf-8")
     with pytest.raises(SystemExit, match="line 1 must be a spelling, a word and a count"):
-        run(romanised_vectors, f"--pairs {refused} --text {text} --save {save}")
+        run(romanised_vectors, files)
