@@ -90,7 +90,10 @@ def read_lines(path: Path) -> Iterator[str]:
         if path.suffix == ".xz"
         else path.open(encoding="utf-8") as lines
     ):
-        yield from lines
+        try:
+            yield from lines
+        except (EOFError, lzma.LZMAError) as error:
+            raise ValueError(f"{path} must be a whole .xz file, got {error}") from error
 
 
 def read_all_files(
