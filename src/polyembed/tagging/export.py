@@ -36,8 +36,8 @@ def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
         A program of ``ids (batch, word)`` int64 and ``mask (batch, word)`` bool.
 
     Raises:
-        TypeError: If the model is no `SequenceTagger`, its embedder is contextual, its decoder is
-            another one, or its encoder is recurrent, which `torch.export` unrolls to one length.
+        TypeError: If the model is not a `SequenceTagger`, its embedder is contextual, its decoder
+            is another one, or its encoder is recurrent, which `torch.export` unrolls to one length.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding

@@ -187,7 +187,7 @@ class SequenceTagger(Tagger):
         prepare: What prepares the words of a sentence wherever the tagger takes raw words, in
             training and prediction: a `Normalizer`, a transliterator, a function from a list of
             words to as many words, or a list of these, run in order. None changes no words. A
-            function that is no `Configurable` cannot be saved.
+            function that is not a `Configurable` cannot be saved.
 
     Shape:
         inputs of ``(batch, word)`` words, tags and mask ``(batch, word)``; the loss is a scalar.

@@ -87,10 +87,9 @@ def align_words(
     """Cut sentences of words into pieces, each with the number of its word.
 
     Every word is cut by itself, as the tokenizer cuts words inside a sentence, so no piece crosses
-    a word and labels
-    never shift: a byte-level tokenizer that needs a space before a word is given one. A word that
-    the tokenizer drops (a zero-width space, the empty string, a lone surrogate) gets the unknown
-    piece.
+    a word and labels never shift: a byte-level tokenizer that needs a space before a word is given
+    one. A word that the tokenizer drops (a zero-width space, the empty string, a lone surrogate)
+    gets the unknown piece.
 
     Args:
         sentences: Lists of words; an empty one has its special pieces alone.

@@ -24,7 +24,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **ab
     Args:
         path: The file.
         state: Tensors and plain values, in dicts, lists and tuples.
-        **about: The values that a training which continues from the file must share: plain values.
+        **about: Plain values that must be the same in the training that continues from the file.
 
     Example:
         >>> from tempfile import TemporaryDirectory

@@ -228,7 +228,7 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         return rows
 
     def _read(self, num_rows: int, position: int) -> Words:
-        """Index the rows: of words without a space, or if these are no text, with spaces."""
+        """Index the rows: as words without a space, or with spaces if the bytes are not text."""
         found: list[Words] = []
         faults: list[ValueError] = []
         for spaced in (False, True):
