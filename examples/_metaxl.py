@@ -47,10 +47,17 @@ METHODS = {
     "joint_half": "JT, half the target rows",
     "concatenation": "JT, concatenated",
     "joint_rtn": "JT with RTN",
+    "joint_matched": "JT with MetaXL's RTN, half the target rows",
     "metaxl": "MetaXL",
     "printed": "MetaXL as printed",
 }
-OBJECTIVES = {"concatenation": "target_only", "joint_half": "joint", "printed": "metaxl"}
+OBJECTIVES = {
+    "concatenation": "target_only",
+    "joint_half": "joint",
+    "joint_matched": "joint_rtn",
+    "printed": "metaxl",
+}
+HALF = ("joint_half", "joint_matched")  # as few target rows in a step as MetaXL's model sees
 CLOUD = 100  # sentences of each language whose representations are compared
 CHOICES = (
     "methods",
@@ -104,9 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         "--methods",
         nargs="+",
         choices=METHODS,
-        default=[method for method in METHODS if method not in ("joint_half", "printed")],
-        help="joint_half: as few target rows in a step as MetaXL's model sees; printed: MetaXL with a target weight of "
-        "0; all but these two if missing",
+        default=[method for method in METHODS if method not in (*HALF, "printed")],
+        help="joint_half: as few target rows in a step as MetaXL's model sees; joint_matched: the same with MetaXL's "
+        "network; printed: MetaXL with a target weight of 0; all but these three if missing",
     )
     parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--epochs", type=positive, default=training["num_train_epochs"])
@@ -209,6 +216,7 @@ def systems(arguments: argparse.Namespace, last: int) -> Iterator[tuple[str, tup
     ends = [(one,) for one in sorted({0, last})]
     places = {
         "joint_rtn": arguments.layers or ends,
+        "joint_matched": arguments.layers or ends,
         "metaxl": arguments.layers
         or [*((one,) for one in sorted({0, last // 2, last})), (0, last)],
     }
@@ -243,7 +251,7 @@ def compare(
         if not all(0 <= layer <= last for layer in layers):
             raise SystemExit(f"--layers must be among the encoder's 0 to {last}, got {layers}")
     meta = "metaxl" in arguments.methods and arguments.target_weight > 0
-    if (meta or "joint_half" in arguments.methods) and arguments.batch_size % 2:
+    if (meta or set(HALF) & {*arguments.methods}) and arguments.batch_size % 2:
         got = arguments.batch_size
         raise SystemExit(f"--batch-size must be even for MetaXL, which halves batches, got {got}")
     if arguments.extend_vocabulary:
@@ -362,7 +370,7 @@ def train(
             num_train_epochs=arguments.epochs,
             backoff_epochs=arguments.backoff_epochs if method in ("metaxl", "printed") else 0,
             batch_size=arguments.batch_size,
-            target_batch_size=arguments.batch_size // 2 if method == "joint_half" else None,
+            target_batch_size=arguments.batch_size // 2 if method in HALF else None,
             max_grad_norm=arguments.max_grad_norm,
             seed=seed,
         ),

@@ -225,19 +225,24 @@ def test_metaxl_on_several_targets_goes_on_where_it_was_killed(world, wikiann, t
 
 
 @pytest.mark.parametrize(
-    ("method", "objective", "weight", "target_rows"),
-    [("metaxl", "metaxl", 1, None), ("printed", "metaxl", 0, None), ("joint_half", "joint", 1, 8)],
+    ("method", "expected"),
+    [
+        ("metaxl", ("metaxl", 1, None)),
+        ("printed", ("metaxl", 0, None)),
+        ("joint_half", ("joint", 1, 8)),
+        ("joint_matched", ("joint_rtn", 1, 8)),
+    ],
 )
-def test_metaxl_methods_by_objective(method, objective, weight, target_rows, monkeypatch) -> None:
+def test_metaxl_methods_by_objective(method, expected, monkeypatch) -> None:
     def trainer(*parts: object, options: object, **others: object) -> None:
         found = options.objective, options.target_weight, options.target_batch_size
-        assert found == (objective, weight, target_rows)
+        assert found == expected
         raise InterruptedError
 
     monkeypatch.setattr(_metaxl, "MetaXLTrainer", trainer)
-    model, network = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    model = torch.nn.Linear(2, 2)
     with pytest.raises(InterruptedError):
-        _metaxl.train(model, [network], (0,), method, ([], []), 0, 1e-5, None, metaxl_options())
+        _metaxl.train(model, [model], (0,), method, ([], []), 0, 1e-5, None, metaxl_options())
 
 
 def test_metaxl_leaves_the_table_of_pieces_fixed(monkeypatch) -> None:
