@@ -167,7 +167,6 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
 
     - The model inside a `PretrainedWordEncoder` has ``0.1 * lr`` and a weight decay of 0.01; no
       other parameter has one.
-
     - A CRF's transitions, and what a linear path gives for the edges of a sentence, have
       ``30 * lr``: they are few, all words share them, and in the few hundred steps of a small
       corpus they would hardly move at the network's rate.
