@@ -227,20 +227,23 @@ def test_metaxl_on_several_targets_goes_on_where_it_was_killed(world, wikiann, t
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("metaxl", ("metaxl", 1, None)),
-        ("printed", ("metaxl", 0, None)),
-        ("joint_half", ("joint", 1, 8)),
-        ("joint_matched", ("joint_rtn", 1, 8)),
+        ("metaxl", "metaxl 1.0 None"),
+        ("printed", "metaxl 0.0 None"),
+        ("joint_half", "joint 1.0 8"),
+        ("joint_matched", "joint_rtn 1.0 8"),
     ],
 )
 def test_metaxl_methods_by_objective(method, expected, monkeypatch) -> None:
     def trainer(*parts: object, options: object, **others: object) -> None:
-        found = options.objective, options.target_weight, options.target_batch_size
+        found = f"{options.objective} {options.target_weight} {options.target_batch_size}"
         assert found == expected
         raise InterruptedError
 
     monkeypatch.setattr(_metaxl, "MetaXLTrainer", trainer)
     model = torch.nn.Linear(2, 2)
+    model.embedder = torch.nn.Embedding(2, 4)
+    # of MetaXL, where the authors' joint training has another
+    assert _metaxl.make_network(model, method, metaxl_options("--authors")).residual
     with pytest.raises(InterruptedError):
         _metaxl.train(model, [model], (0,), method, ([], []), 0, 1e-5, None, metaxl_options())
 
