@@ -23,7 +23,7 @@ from polyembed.text.spelling import mask_of, pad_rows
 
 OVERFLOW = ("error", "truncate", "window")
 UNLIMITED = 10**9  # tokenizers without a limit report 10**30
-_SURROGATE = re.compile("[\ud800-\udfff]")  # which cannot be encoded
+_UNREADABLE = re.compile("\\A\\Z|[\ud800-\udfff]")  # the empty word; what cannot be encoded
 
 
 class Pieces(NamedTuple):
@@ -205,7 +205,7 @@ def pad_pieces(
 def cut_words(sentences: Iterable[Iterable[str]], tokenizer: Any) -> dict[str, list[int]]:
     """Cut each word by itself; a word that the tokenizer drops gets the unknown piece."""
     words = dict.fromkeys(word for sentence in sentences for word in sentence)
-    sound = [word for word in words if word and not _SURROGATE.search(word)]
+    sound = [word for word in words if not _UNREADABLE.search(word)]
     opener = word_opener(tokenizer) if sound else ""
     found = dict(zip(sound, _cut([opener + word for word in sound], tokenizer), strict=True))
     unknown = [unknown_id(tokenizer)]
@@ -242,7 +242,13 @@ def _cut(texts: list[str], tokenizer: Any, *, special: bool = False) -> list[lis
     if not texts:
         return []
     # no truncation and no warning: the limit applies to whole sentences, assembled later
-    options = {"is_split_into_words": True, "truncation": False, "verbose": False}
+    options = {
+        "is_split_into_words": True,
+        "truncation": False,
+        "verbose": False,
+        "return_attention_mask": False,
+        "return_token_type_ids": False,
+    }
     found = tokenizer([[text] for text in texts], add_special_tokens=special, **options)
     return list(found["input_ids"])
 
