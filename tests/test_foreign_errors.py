@@ -23,11 +23,13 @@ WEIGHTED: dict[str, Callable[[Any], Any]] = {
     "lstm": lambda x: pe.LSTMSequenceEncoder(4, hidden_size=2)(x, MASK),
     "transformer": lambda x: pe.TransformerSequenceEncoder(4, hidden_size=8, num_heads=2)(x, MASK),
     "aif": lambda x: encoders.AIF(4)(x, MASK),
-    "linear": lambda x: LinearCombiner([4, 4], 3)([x, x]),
-    "attention": lambda x: AttentionCombiner([4, 4], 3)([x, x]),
     "rtn": lambda x: pe.RepresentationTransformationNetwork(4, bottleneck=2)(x),
 }
-PLAIN: dict[str, Callable[[Any], Any]] = {
+COMBINED: dict[str, Callable[[Any], Any]] = {
+    "linear": lambda x: LinearCombiner([4, 4], 3)([x, X]),
+    "attention": lambda x: AttentionCombiner([4, 4], 3)([x, X]),
+}
+PLAIN: dict[str, Callable[[Any], Any]] = COMBINED | {
     "masked mean": lambda x: functional.masked_mean(x, MASK),
     "masked max": lambda x: functional.masked_max(x, MASK),
     "hausdorff": lambda x: functional.hausdorff_distance(x, x),
@@ -52,6 +54,11 @@ def test_features_are_of_the_weights_precision(call: Callable[[Any], Any]) -> No
         call(X.double())
     with torch.autocast("cpu", torch.bfloat16):
         call(X.bfloat16())
+
+
+@pytest.mark.parametrize("call", COMBINED.values(), ids=COMBINED)
+def test_sources_of_all_precisions_combine(call: Callable[[Any], Any]) -> None:
+    assert {call(X.double()).dtype, call(X.bfloat16()).dtype} == {torch.float32}
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,13 @@ def test_a_frozen_encoder_is_mapped_and_a_trained_one_is_not(freeze: str) -> Non
     assert (beside is contextual) == (freeze != "all")
 
 
+def test_a_frozen_encoder_of_half_precision_stays_so() -> None:
+    contextual = encoder("all").bfloat16()
+    tagger = pe.build_tagger(CORPUS, contextual=contextual)
+    pe.fit(tagger, CORPUS, CORPUS, pe.FitOptions(num_train_epochs=1), progress=False)
+    assert {value.dtype for value in contextual.parameters()} == {torch.bfloat16}
+
+
 def test_it_learns_saves_and_opens(tmp_path) -> None:
     torch.manual_seed(0)
     tagger = pe.build_tagger(CORPUS, contextual=encoder())
@@ -79,6 +86,7 @@ class Nothing(ToyVectors):
         ([], {}, "sentences must hold at least one word, got none$"),
         ([TaggedSentence(("me",), (None,))], {}, "train must hold at least one known tag"),
         (CORPUS, {"tags": "ABC"}, "tags must be a list of words, got the string 'ABC'$"),
+        (CORPUS, {"tags": {"A"}}, "tags must have an order, got set$"),
         (CORPUS, {"contextual": "xlm"}, "contextual must be a contextual embedder, got str$"),
         (
             CORPUS,

@@ -93,7 +93,7 @@ def test_a_member_of_nan_leaves_no_vote(vote, decoder) -> None:
     nn.init.constant_(members[2].decoder.linear.bias, torch.nan)
     ensemble = pe.VotingEnsemble(members, vote=vote)
     for call in (ensemble.predict, ensemble.predict_probabilities):
-        refused(ValueError, r"sentences\[1\].* for each word, got NaN", call, [[], ["b", "a"]])
+        refused(ValueError, r"texts\[1\].* for each word, got NaN", call, [[], ["b", "a"]])
     inputs, mask = ensemble.encode([["a"], ["b", "a"]])
     assert ensemble.decode(inputs, mask).tolist() == [[-100, -100]] * 2
 

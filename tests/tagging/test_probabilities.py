@@ -49,7 +49,7 @@ def test_scores_of_nan_give_no_answer(call: str) -> None:
     model = tagger()()
     torch.nn.init.constant_(model.decoder.linear.bias, torch.nan)
     arguments = (2,) if call == "predict_n_best" else ()
-    rule = r"sentences\[1\].* a tag for each word, got |^the scores must allow a seq"
+    rule = r"texts\[1\].* a tag for each word, got |^the scores must allow a seq"
     refused(ValueError, rule, getattr(model, call), [[], ["me"]], *arguments)
 
 

@@ -54,7 +54,7 @@ def test_no_more_is_read_than_a_bucket() -> None:
 def test_a_text_is_named_by_its_number_in_the_stream() -> None:
     tagger = build()
     for wrong in ("me gusta", ["me", 3]):
-        rule = r"^sentences\[7\](\[1\])? must be a (list of words|string), got "
+        rule = r"^texts\[7\](\[1\])? must be a (list of words|string), got "
         refused(TypeError, rule, tagger.predict, [["unheard"]] * 7 + [wrong], batch_size=2)
     rule = "^texts must be an iterable of texts, got str$"
     refused(TypeError, rule, tagger.predict_stream, "me")

@@ -194,6 +194,10 @@ def test_another_run_is_not_resumed(tmp_path: Path) -> None:
         rule = rf"checkpoint\.pt must be a checkpoint of this training, got .*{name} .* in place of"
         with pytest.raises(ValueError, match=rule):
             start(**changes)
+    other = build()
+    other.tags = other.tags[::-1]
+    with pytest.raises(ValueError, match=r", tags .* in place of"):
+        fit(other, CORPUS, DEV, num_train_epochs=1, checkpoint=tmp_path)
 
 
 def test_a_loss_that_is_not_finite_stops() -> None:

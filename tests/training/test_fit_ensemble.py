@@ -41,3 +41,9 @@ def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path: Path, mo
         fit_ensemble(build, [], DEV, vote="mean")  # before anything trains
     monkeypatch.setattr(pe.SequenceTagger, "collate", None)  # the third call trains nothing
     assert fit_ensemble(build, TRAIN, DEV, OPTIONS, **options).results == found.results
+
+
+def test_members_share_what_is_frozen_alone() -> None:
+    shared = build(0)
+    with pytest.raises(ValueError, match=r"^build must build new parameters for each seed"):
+        fit_ensemble(lambda seed: shared, TRAIN, DEV, OPTIONS, seeds=[0, 1])

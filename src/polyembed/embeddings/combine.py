@@ -37,11 +37,12 @@ class Combiner(PretrainedModule):
         """Combine one vector of each source, in the order of `in_dims`."""
 
     def checked(self, xs: Sequence[Tensor]) -> list[Tensor]:
-        """Return `xs` after checking the number of sources and their sizes."""
+        """Check the number of sources and their sizes; return them in the weights' dtype."""
         require(len(xs) == len(self.in_dims), "xs", f"hold {len(self.in_dims)} sources", len(xs))
         for j, (x, dim) in enumerate(zip(xs, self.in_dims, strict=True)):
-            check_last_dim(f"xs[{j}]", x, dim, next(self.parameters(), None))
-        return list(xs)
+            check_last_dim(f"xs[{j}]", x, dim)
+        weight = next(self.parameters(), None)
+        return [x if weight is None else x.to(weight.dtype) for x in xs]
 
 
 class ConcatCombiner(Combiner):

@@ -114,8 +114,6 @@ class _Writer:
             file.chmod(mode)
         stale = saved_names(folder) - set(self.parts)
         for name, part in self.parts.items():
-            if (folder / name).is_symlink():
-                (folder / name).unlink()
             if not (folder / name).is_dir():  # a subfolder of this name has the same content
                 part.replace(folder / name)
         (self.draft / CONFIG_NAME).replace(folder / CONFIG_NAME)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from polyembed._checks import check_words, require, require_type
+from polyembed._checks import require, require_type
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings import (
     CharCNN,
@@ -18,6 +18,7 @@ from polyembed.embeddings import (
 from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
 from polyembed.tagging.decoders import CRFDecoder, options_of
 from polyembed.tagging.tagger import Prepare, SequenceTagger, Tagged, prepared_by
+from polyembed.tagging.text_model import check_names
 from polyembed.text import Lexicon
 from polyembed.vectors import BPEmbVectors, WordVectors
 
@@ -34,7 +35,7 @@ def build_tagger(
     words: Sequence[WordVectors] = (),
     subwords: Sequence[BPEmbVectors] = (),
     contextual: WordEmbedder | None = None,
-    tags: Iterable[str] | None = None,
+    tags: Sequence[str] | None = None,
     prepare: Prepare = None,
 ) -> SequenceTagger:
     """Build the tagger whose scores the documentation reports, from whatever sources there are.
@@ -48,10 +49,11 @@ def build_tagger(
                 [SpelledEmbedding.from_pieces(x, lexicon) for x in subwords], ...
             ),
             characters=SpelledEmbedding.from_characters(lexicon, CharCNN(..., dropout=0.25)),
-            surface=SpelledEmbedding.from_surface(lexicon),
+            surface=SpelledEmbedding.from_surface(lexicon, num_buckets=...),
         )
         frozen = MetaEmbedding.linear([contextual], embedding_dim=200)  # if contextual is frozen
-        scores = surface_scores(lexicon, len(tags))  # the linear path: hashed features of a window
+        # the linear path: hashed features of a window; as many buckets as the surface has
+        scores = surface_scores(lexicon, len(tags), num_buckets=...)
         lstm = LSTMSequenceEncoder(..., hidden_size=128, dropout=0.4)
         encoder = WideAndDeepEncoder(lstm, len(tags))
         embedder = MetaEmbedding.concat([UniqueWords(hme), frozen, scores])
@@ -67,17 +69,18 @@ def build_tagger(
         words: Vectors of words, such as fastText's of each language; their sizes may differ.
         subwords: Vectors of byte pairs of each language.
         contextual: A contextual embedder: a `PretrainedWordEncoder`, trained or frozen, or a
-            `CachedEmbedder`. The tagger is built on its device.
-        tags: The tag set; the sorted tags of `train` if None.
+            `CachedEmbedder`. The tagger is built on its device and holds the embedder itself, not a
+            copy: an encoder that trains belongs to one tagger.
+        tags: The tag set in the order of its ids; the sorted tags of `train` if None.
         prepare: What prepares the words of a sentence, as `SequenceTagger` takes it.
 
     Returns:
         The tagger, untrained; ``fit(tagger, train, dev)`` trains it as it was measured.
 
     Raises:
-        ValueError: If `train` has no sentence with a word and a known tag, or a source knows no
-            word of `train`.
-        TypeError: If `contextual` is not a word embedder.
+        ValueError: If `train` has no sentence with a word and a known tag, or a source of `words`
+            knows no word of `train`.
+        TypeError: If `contextual` is not a word embedder, or `tags` are a set, which has no order.
 
     Example:
         >>> from polyembed.data import load_sample
@@ -87,7 +90,7 @@ def build_tagger(
         [4]
     """
     sentences = list(train)
-    fits = contextual is None or isinstance(contextual, WordEmbedder)
+    fits = isinstance(contextual, WordEmbedder | None)
     require_type(fits, "contextual", "be a contextual embedder", contextual)
     texts = prepared_by(prepare, [sentence.words for sentence in sentences])
     lexicon = Lexicon.from_sentences(texts)
@@ -95,7 +98,7 @@ def build_tagger(
         given = (tag for sentence in sentences for tag in sentence.tags if tag is not None)
         tags = sorted(set().union(*map(options_of, given)) - {MISSING_TAG})
         require(bool(tags), "train", "hold at least one known tag", "none")
-    tags = check_words(tags, name="tags")  # not the letters of one string
+    tags = check_names("tags", tags)
     parts: dict[str, Any] = {}
     if words:
         sources = [SourceEmbedding(source, lexicon) for source in words]

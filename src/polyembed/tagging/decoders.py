@@ -32,6 +32,7 @@ from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
 from polyembed.functional.masking import select_valid, widened
 from polyembed.saving import PretrainedModule
 from polyembed.tagging.losses import check_criterion
+from polyembed.text.spelling import pad_rows
 
 Features = Float[Tensor, "batch word dim"]
 Emissions = Float[Tensor, "batch word tag"]
@@ -92,14 +93,15 @@ class Decoder(PretrainedModule):
         names = tuple(map(str, range(self.tags))) if isinstance(self.tags, int) else self.tags
         ids: dict[Any, int] = {None: IGNORE_INDEX, MISSING_TAG: IGNORE_INDEX}
         ids |= {name: i for i, name in enumerate(names)}
+        rule = f"be one of {', '.join(names)}"
         rows: list[list[set[int]]] = []
         for number, row in enumerate(labels):
             rows.append([])
             for place, name in enumerate(row):
                 where, options = f"tags[{number}][{place}]", options_of(name)
-                require(len(options) > 0, where, "be a set of names", "an empty one")
+                require(bool(options), where, "be a set of names", "an empty one")
                 for one in options:
-                    require(one in ids, where, f"be one of {', '.join(names)}", repr(one))
+                    require(one in ids, where, rule, repr(one))
                 rows[-1].append({ids[one] for one in options})
             allowed = self.constraints
             broken = None if allowed is None else allowed.first_violation(rows[-1])
@@ -107,11 +109,10 @@ class Decoder(PretrainedModule):
                 rule = "be a sequence that the decoder's constraints allow"
                 near = " ".join(map(str, row[max(0, broken - 1) : broken + 1]))
                 raise ValueError(must(f"tags[{number}]", rule, f"{near} at {broken}"))
-        width = max(map(len, rows), default=0)
+        if all(len(given) == 1 for row in rows for given in row):
+            return pad_rows([[min(given) for given in row] for row in rows], IGNORE_INDEX)
+        width = max(map(len, rows))
         padded = [row + [{IGNORE_INDEX}] * (width - len(row)) for row in rows]
-        if all(len(given) == 1 for row in padded for given in row):
-            found = [[min(given) for given in row] for row in padded]
-            return torch.tensor(found, dtype=torch.int64).reshape(len(rows), width)
         tags = [{i, IGNORE_INDEX} for i in range(self.num_tags)]
         sets = [[[bool(given & tag) for tag in tags] for given in row] for row in padded]
         return torch.tensor(sets)

@@ -123,9 +123,6 @@ class Tagger(TextModel):
         """Raise a `ValueError` for a tag or a sequence of tags that the decoder cannot say."""
         self.encode_labels([item.tags for item in items])
 
-    def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
-        return check_sentences(texts, start=start)
-
     def _label_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[Any]]:
         decoder: Any = self.decoder
         labels: list[list[Any]] = []
@@ -133,7 +130,7 @@ class Tagger(TextModel):
             try:
                 labels.append(decoder.labels_of(rows) if texts[i] else [])
             except ValueError as error:
-                raise ValueError(f"sentences[{i}]: {error}") from error
+                raise ValueError(f"texts[{i}]: {error}") from error
         return labels
 
     def _probabilities_of_batch(self, texts: Mapping[int, Sequence[str]]) -> list[Tensor]:
@@ -141,7 +138,7 @@ class Tagger(TextModel):
         for i, rows in found.items():
             sound = bool((rows.sum(-1) > 0).all())
             rule = "have numbers that allow a tag for each word"
-            require(sound, f"the scores of sentences[{i}]", rule, "NaN, or all tags forbidden")
+            require(sound, f"the scores of texts[{i}]", rule, "NaN, or all tags forbidden")
         return list(found.values())
 
     def _of_words(

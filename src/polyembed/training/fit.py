@@ -47,8 +47,9 @@ def fit(
     Batches hold texts of like length in random order. Every epoch draws its order and its dropout
     from `seed` and its own number, inside a fork of the global random state. So an interrupted
     training continues after its last finished epoch and reaches the same numbers. Its checkpoint is
-    refused where options, sizes or the numbers of texts differ; only `num_train_epochs`, `patience`
-    and `max_decreases` may change.
+    refused where options, sizes, tags or the numbers of texts differ; only `num_train_epochs`,
+    `patience` and `max_decreases` may change. It cannot tell other texts, vectors or words of the
+    same number: start those in another folder.
 
     Args:
         model: The model to train, on the device that it is on: a `SequenceTagger` or
@@ -70,8 +71,8 @@ def fit(
     Raises:
         ValueError: If there is nothing to train on or to measure, a tag or label of `train` is
             outside the set, a sentence has another number of tags than of words, the loss or the
-            weights are not finite (the model then has the best epoch's), or a checkpoint is
-            damaged or of another training.
+            weights are not finite (the model then has the best epoch's, if one was finished), or a
+            checkpoint is damaged or of another training.
         TypeError: If the model is wrapped, as by `DistributedDataParallel`, or another module.
 
     Example:
@@ -133,7 +134,7 @@ class _Training:
                     raise ValueError(f"{name}[{i}]: {error}") from error
                 known[name] |= any(label is not None for label in labels)
             require(known[name], name, "hold a label that is known", "none")
-        model.check_items(self.train)
+        model.check_items(train)
         self.gold = [model.labels_of(item) for item in self.dev]
         if isinstance(options.metric, str):
             try:
@@ -141,8 +142,7 @@ class _Training:
                 measure(options, plain, plain)
             except ValueError as error:
                 rule = "be one for these labels, as FitOptions(metric='accuracy')"
-                found = f"{options.metric!r}, for which {error}"
-                raise ValueError(must("metric", rule, found)) from error
+                raise ValueError(must("metric", rule, f"{options.metric}: {error}")) from error
         self.optimizer = options.make_optimizer(model)
         steps = self.num_epochs * -(-len(self.train) // self.batch_size)
         self.scheduler = options.make_scheduler(self.optimizer, steps)
@@ -160,6 +160,7 @@ class _Training:
             "model": sizes_of(model),
             "optimizer": repr(self.optimizer),
             "scheduler": class_name(self.scheduler),
+            "tags": getattr(model, "tags", None),
             "train": len(self.train),
             "dev": len(self.dev),
         }
@@ -283,7 +284,7 @@ def fit_ensemble(
 
     Args:
         build: A function from a seed to an untrained tagger; it is called with torch's random state
-            seeded.
+            seeded. Members may share what is frozen, such as vectors and a frozen encoder.
         train: Objects with ``words`` and ``tags``.
         dev: The same, to choose each member's epoch by.
         options: The options of `fit`.
@@ -296,7 +297,8 @@ def fit_ensemble(
         The ensemble and the history of each member.
 
     Raises:
-        ValueError: If `fit` or `VotingEnsemble` raises one.
+        ValueError: If `fit` or `VotingEnsemble` raises one, or two members share parameters that
+            are trained.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -311,12 +313,15 @@ def fit_ensemble(
         2
     """
     train, dev = list(train), list(dev)
-    members, results = [], []
+    members, results, trained = [], [], set[Tensor]()
     for seed in seeds:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             member = build(seed)
         VotingEnsemble([member], vote=vote)  # refuses a vote before it trains
+        rule = "build new parameters for each seed (copy.deepcopy a trained encoder)"
+        require(trained.isdisjoint(member.parameters()), "build", rule, "those of another member")
+        trained |= {value for value in member.parameters() if value.requires_grad}
         place = None if folder is None else Path(folder, f"member-{seed}")
         result = fit(member, train, dev, options, seed=seed, checkpoint=place, progress=progress)
         members.append(member)

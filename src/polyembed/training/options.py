@@ -175,8 +175,10 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
       would make every rare feature as heavy as a frequent one.
     - All others have `lr`.
 
-    In `fit`, all rates fall linearly to a tenth; that of a pretrained encoder rises for a tenth of
-    the steps and falls to zero.
+    Where `FitOptions` names neither an optimiser nor a schedule, `fit` takes this one, and all
+    rates fall linearly to a tenth; that of a pretrained encoder rises for a tenth of the steps and
+    falls to zero. Given as ``FitOptions(optimizer=...)``, also with another `lr`, it has the
+    schedule that is given beside it, or constant rates.
 
     Args:
         model: Any model; one without any of these parts has a single group.

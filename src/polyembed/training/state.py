@@ -42,7 +42,6 @@ def replaced(path: Path) -> Iterator[Path]:
     """Return the path of a draft that replaces a file when the context ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
-    draft.unlink(missing_ok=True)  # it may be a link
     yield draft
     os.replace(draft, path)
 

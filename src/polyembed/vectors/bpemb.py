@@ -202,8 +202,6 @@ class BPEmbVectors(VectorFiles):
             rows = vectors.vectors(names).tolist()
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("pieces.vec", "pieces.model"):
-            Path(folder, name).unlink(missing_ok=True)  # it may be a link
         with Path(folder, "pieces.vec").open("w", encoding="utf-8") as file:
             file.write(f"{len(names)} {dim}\n")
             for name, row in zip(names, rows, strict=True):
