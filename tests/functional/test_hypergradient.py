@@ -25,6 +25,7 @@ class Model(nn.Module):
     def __init__(self, *, place: int, head: type[nn.Module], shared: bool) -> None:
         super().__init__()
         self.embedding = nn.Embedding(11, DIM, sparse=True)
+        self.scale = nn.Parameter(torch.tensor(2.0))
         make = lambda: nn.TransformerEncoderLayer(DIM, 2, 13, 0.0, "gelu", batch_first=True)  # noqa: E731
         layer = make()
         self.layers = nn.ModuleList(layer if shared else make() for _ in range(3))
@@ -33,7 +34,7 @@ class Model(nn.Module):
         self.place = place
 
     def forward(self, batch: Params, transform: Callable[[Tensor], Tensor] = lambda h: h) -> Tensor:
-        h = self.embedding(batch["ids"])
+        h = self.scale * self.embedding(batch["ids"])
         for number, layer in enumerate(self.layers):
             h = layer(transform(h) if number == self.place else h)
         h = transform(h) if self.place == len(self.layers) else h

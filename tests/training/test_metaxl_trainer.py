@@ -140,8 +140,9 @@ def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() ->
         assert len(read) == 15 * 4
         assert all(sorted(one) == sorted(row["name"] for row in rows) for one in passes)
         assert passes[0] != passes[1]
-    alone = Setting(num_train_epochs=3, objective="target_only")
+    alone = Setting(num_train_epochs=3, objective="target_only", target_weight=0.0)
     alone.train(None)
+    assert all(step.loss for step in alone.steps), "the only loss has no weight"
     assert [step.epoch for step in alone.steps] == [1, 1, 2, 2, 3, 3]
     read = [name for batch in alone.batches for name in batch]
     assert len({*read[:5]}) == len({*read[5:10]}) == 5, "a batch goes on with the next pass"

@@ -27,6 +27,7 @@ MODELS = {
     "DistilBertForTokenClassification": SMALL,
     "ModernBertForTokenClassification": {**SIZES, **HEAD_SIZES},
     "ElectraModel": {**SIZES, "embedding_size": 7},
+    "MegatronBertModel": SIZES,
     "DebertaV2ForTokenClassification": {
         **SIZES,
         "relative_attention": True,
@@ -74,7 +75,8 @@ def test_the_number_is_that_of_hidden_states(name: str) -> None:
             seen: list[Tensor] = []
             watch = lambda h, seen=seen: seen.append(h.clone()) or h.flip(-1)  # noqa: E731
             with transformed_output(encoder_layer(model, number), watch):
-                changed = model(input_ids=ids)
+                changed = model(input_ids=ids, output_hidden_states=True)
+            assert torch.equal(changed.hidden_states[number], expected.flip(-1)), number
             assert torch.equal(seen[0], expected), number
             assert not any(
                 torch.equal(seen[0], state)

@@ -246,7 +246,9 @@ def difference_step(values: Mapping[str, Tensor], direction: Mapping[str, Tensor
         eps = max(eps, torch.finfo(dtype).eps)
         rule = "hold float32 or float64 for finite differences"
         require(eps < 1e-6, "params", rule, dtype)
-        rows = [x.flatten(1) if x.dim() > 1 else x[None] for x in (values[name].detach(), way)]
+        rows = [
+            x.flatten(1) if x.dim() > 1 else x.reshape(1, -1) for x in (values[name].detach(), way)
+        ]
         norm, speed = (torch.linalg.vector_norm(x, dim=1).double() for x in rows)
         # of a table, the rows that move
         size += float(torch.where(speed > 0, norm, 0.0).square().sum())

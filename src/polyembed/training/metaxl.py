@@ -49,7 +49,9 @@ class MetaXLOptions:
         target_batch_size: Rows of a target batch; `batch_size` if None. The model of ``"metaxl"``
             learns from half of them in a step, so joint training with half as many is its control.
         source_temperature: If None, each step reads a batch of every source language. Else it reads
-            one, of a language drawn in proportion to its number of rows to the power ``1 / T``.
+            one, of a language drawn in proportion to its number of rows to the power ``1 / T``. The
+            step's number says which rows, so that within an epoch some are read twice and others
+            not at all.
         gradient_accumulation_steps: Batches of each data set in a step.
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.
@@ -437,7 +439,8 @@ class MetaXLTrainer:
                 )
                 losses = meta.source_loss, meta.source_norm, meta.target_loss
                 return MetaXLTrainerStep(number, epoch, *losses, meta.meta_norm, meta.cosine)
-            if options.objective == "metaxl":  # its back-off weighs both losses alike
+            # MetaXL's back-off weighs both losses alike, and the target alone has one loss
+            if options.objective in ("metaxl", "target_only"):
                 shared["target_weight"] = 1.0
             rtn = self.rtn if objective == "joint_rtn" else None
             step = joint_step(self.model, rtn, self.layers, **shared)

@@ -194,6 +194,10 @@ def hooks(
                 function = function[str(language)]
             handle = module.register_forward_hook(hook(number, function, weights[number]))
             stack.callback(handle.remove)
+            # transformers' hooks, added in a model's first run, record what is after this one
+            for key, other in list(module._forward_hooks.items()):
+                if getattr(other, "__module__", "") == RECORDERS:
+                    module._forward_hooks.move_to_end(key)
         yield calls
 
 
@@ -211,18 +215,35 @@ def listed(value: Any) -> list[Any]:
 
 
 # XLM and ELECTRA have the third, too, for words; GPT-2 adds positions before it drops
-EMBEDDINGS = ("layer_norm_emb", "embeddings_project", "embeddings", "embed_tokens", "drop")
+EMBEDDINGS = (
+    "layernorm_embedding",
+    "layer_norm_emb",
+    "embeddings_project",
+    "embeddings",
+    "embed_tokens",
+    "drop",
+)
 LAYERS = ("layer", "layers", "layer_norm2", "h")
-LAST_NORMS = ("final_norm", "LayerNorm", "norm", "ln_f")
+LAST_NORMS = (
+    "final_norm",
+    "LayerNorm",
+    "norm",
+    "ln_f",
+    "layer_norm",
+    "final_layer_norm",
+    "ln",
+    "emb_layer_norm_after",
+)
+RECORDERS = "transformers.utils.output_capturing"
 
 
 def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     """Return the module whose output is ``hidden_states[number]`` of a transformers encoder.
 
     0 is the embeddings, 12 of twelve is the last layer. Where a separate norm follows the last
-    layer (ModernBERT, causal models), the number of the last layer means that norm. The layers of
-    XLM are not modules: the result is the norm that ends the layer. Dropout of XLM's embeddings,
-    and the zeros for padding, then come after the module.
+    layer (ModernBERT, mBART, causal models), the number of the last layer means that norm. The
+    layers of XLM are not modules: the result is the norm that ends the layer. Dropout of XLM's
+    embeddings, and the zeros for padding, then come after the module.
 
     Args:
         model: A transformers model, or any module that has one inside.
@@ -232,9 +253,10 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         A module for `transformed_output` or `metaxl_step`.
 
     Raises:
-        ValueError: If the number is out of range, there is not exactly one encoder inside, or the
+        ValueError: If the number is out of range, there is not exactly one encoder inside, the
             encoder's layers are not separate modules (ALBERT's are one module that runs many
-            times). Pass the module instead of the number then.
+            times), or for 0 no module has pieces and positions added (Marian, Pegasus, XGLM). Pass
+            the module instead of the number then.
 
     Example:
         >>> from transformers import BertConfig, BertForTokenClassification
@@ -259,7 +281,8 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         parts: dict[str, nn.Module] = dict(encoder.named_children())
         found = [parts[name] for name in EMBEDDINGS if name in parts]
         rule = "have its embeddings in one module (else give the module)"
-        require(bool(found), "model", rule, class_name(encoder))
+        whole = "embed_positions" not in parts or "layernorm_embedding" in parts
+        require(bool(found) and whole, "model", rule, class_name(encoder))
         return found[0]
     lists = [
         (name, module)
