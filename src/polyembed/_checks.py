@@ -33,15 +33,11 @@ def require_type(condition: bool, name: str, rule: str, value: object) -> None:
         raise TypeError(must(name, rule, class_name(value)))
 
 
-def is_count(value: object) -> bool:
-    """Return whether a value is an integer; a bool is not."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 def check_positive(**sizes: int) -> None:
     """Require every size to be a positive integer."""
     for name, size in sizes.items():
-        require(is_count(size) and size > 0, name, "be a positive integer", repr(size))
+        whole = isinstance(size, Integral) and not isinstance(size, bool)
+        require(whole and size > 0, name, "be a positive integer", repr(size))
 
 
 def check_probability(**values: float) -> None:

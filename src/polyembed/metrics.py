@@ -2,8 +2,9 @@
 
 All take one list of labels for each sentence. A word whose gold label is None does not count: it is
 left out of the gold and of the predicted labels. Where the gold label is a set of names, each of
-them is right; another prediction is compared with the first of them in the alphabet. A ratio whose
-denominator is 0 is 0.0.
+them is right; another prediction is compared with the first of them in the alphabet. This is done
+word by word, so that a part of an entity whose type is half known can count as an entity. A ratio
+whose denominator is 0 is 0.0.
 """
 
 from collections import Counter
@@ -309,7 +310,7 @@ def entity_f1(
         >>> entity_f1(gold, [["B-PER", "O", "O"], ["B-LOC"]]).f1
         0.5
     """
-    return _total(per_class(gold, predicted, mode=mode, scheme=scheme))
+    return sum_of(per_class(gold, predicted, mode=mode, scheme=scheme))
 
 
 def per_class(
@@ -355,7 +356,7 @@ def accuracy(gold: GoldLabels, predicted: Labels) -> float:
         >>> accuracy([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["VERB"]])
         0.6666666666666666
     """
-    return _total(per_tag(gold, predicted)).recall
+    return sum_of(per_tag(gold, predicted)).recall
 
 
 def macro_f1(gold: GoldLabels, predicted: Labels) -> float:
@@ -428,7 +429,8 @@ def _by_name(
     return {name: Scores(correct[name], guessed[name], support[name]) for name in names}
 
 
-def _total(scores: Mapping[str, Scores]) -> Scores:
+def sum_of(scores: Mapping[str, Scores]) -> Scores:
+    """Return the scores of all names together."""
     counts = ((one.correct, one.predicted, one.support) for one in scores.values())
     return Scores(*map(sum, zip((0, 0, 0), *counts, strict=True)))
 

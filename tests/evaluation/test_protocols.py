@@ -21,7 +21,7 @@ from polyembed.evaluation import (
     run_zero_shot,
 )
 from polyembed.tables import mean_and_deviation
-from polyembed.training import Epoch, FitOptions, FitResult, fit
+from polyembed.training import Epoch, FitOptions, FitResult, default_optimizer, fit
 
 OPTIONS = FitOptions(num_train_epochs=2, batch_size=2)
 QUICK = FitOptions(num_train_epochs=1, metric="accuracy")
@@ -170,6 +170,8 @@ def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]) -> Non
         options=replace(QUICK, batch_size=7),
     )
     refuses("train sentences 12 in place of 11", ES._replace(train=ES.train[1:]))
+    slow = replace(QUICK, optimizer=lambda model: default_optimizer(model, lr=0.5))
+    refuses("lr: 0.5", options=slow)
     path.write_text("{")
     refuses(r"a\.0\.json must be a finished run as JSON")
 

@@ -66,6 +66,13 @@ def test_sign_test_against_a_loop(wins: int, losses: int) -> None:
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
+def test_half_known_labels_count_as_in_the_metrics(metric: str) -> None:
+    gold = [[frozenset({"B-A", "B-B"}), None]] * 8
+    systems = [["B-A", "O"]] * 8, [["B-C", "O"]] * 8
+    assert approximate_randomization(gold, *systems, metric=metric).difference == 1.0
+
+
+@pytest.mark.parametrize("metric", ["f1", "accuracy"])
 def test_randomization_against_all_swaps(metric: str) -> None:
     gold = labels(8)
     first, second = corrupt(gold, 0.2, 10), corrupt(gold, 0.5, 20)

@@ -144,6 +144,11 @@ def tagger_with(tags: list[str]) -> pe.SequenceTagger:
 ONE = tagger_with(TAGS)
 
 
+def test_an_entity_vote_reads_the_scheme_off_the_tags() -> None:
+    member = tagger_with(["O", "B-A", "I-A", "E-A", "S-A"])
+    assert pe.VotingEnsemble([member], vote="entity").scheme == "bioes"
+
+
 @pytest.mark.parametrize(
     ("members", "vote", "message"),
     [

@@ -97,6 +97,7 @@ def test_two_whole_numbers_are_a_header(write, text, options, expected):
     ("text", "message"),
     [
         ("hola 1 2\nhello 3\n", "file.vec, line 2, must hold a word and 2 numbers, got 'hello"),
+        ("hola 1 2\nhello  3 4\n", "line 2, must hold a word and 2 numbers, got 'hello  3 4'"),
         ("hola 1 2\nhello 3 x\n", "file.vec, word 'hello', must have numbers, got .*'x'"),
         ("3 2\nhola 1 2\nhello 3 4\n", "file.vec must hold the 3 rows that .* promises, got 2"),
         ("a 1 2\nb 3 4\rc 5 6\n", r"line 2, must end in .*, got 'b 3 4"),

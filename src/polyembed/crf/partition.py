@@ -154,10 +154,6 @@ def _(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     return emissions.new_empty(rows), torch.empty_like(emissions), pairs
 
 
-def _save(ctx: Any, inputs: Three, output: Three) -> None:
-    ctx.save_for_backward(*inputs, *output[1:])
-
-
 def _backward(ctx: Any, of_z: Tensor, *_: Tensor) -> tuple[Tensor, None, Tensor]:
     emissions, mask, transitions, unary, pairs = ctx.saved_tensors
     if torch.is_grad_enabled() and type(of_z) is Tensor:  # for a second derivative, not compiled
@@ -168,7 +164,10 @@ def _backward(ctx: Any, of_z: Tensor, *_: Tensor) -> tuple[Tensor, None, Tensor]
     return of_z[:, None, None] * unary, None, by_transitions
 
 
-_partition.register_autograd(_backward, setup_context=_save)
+_partition.register_autograd(
+    _backward,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs, *output[1:]),
+)
 
 
 def by_loop(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:

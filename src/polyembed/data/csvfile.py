@@ -20,7 +20,7 @@ def read_csv(
 ) -> list[TaggedSentence]:
     r"""Read one word per row, with its sentence and its tag, under a row of column names.
 
-    A sentence ends where its name in `sentence_column` changes, and at a blank row. Fields are
+    A sentence ends where its name in `sentence_column` changes; blank rows are left out. Fields are
     quoted as in CSV, so that words may hold commas. Blanks around a word are removed, unless the
     word consists of blanks.
 

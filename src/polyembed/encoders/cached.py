@@ -231,7 +231,8 @@ class CachedEmbedder(WordEmbedder):
             train on.
         layers: The layers that are stored, as in `cache_features`; by default the store's.
         fusion: How layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It
-            trains. Layers are numbered as in the encoder; the fusion's layers must be stored.
+            trains. If None, the last layer, whatever the encoder's own fusion is. Layers are
+            numbered as in the encoder; the fusion's layers must be stored.
         normalize: ``"standardize"``, ``"rms"``, or None for unchanged vectors. A new module without
             a store has no statistics to standardise by, and does not change the vectors.
 

@@ -93,10 +93,22 @@ def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Ten
     if not texts:
         return torch.zeros(0)
     if by == "vote":
-        return _batched(_vote_entropy, model, texts, batch_size)
+        return _batched(
+            lambda one, inputs, mask: (
+                torch.where(mask, vote_entropy(one.votes(inputs, mask)), 0.0).sum(1) / mask.sum(1)
+            ),
+            model,
+            texts,
+            batch_size,
+        )
     crf = isinstance(model, SequenceTagger) and isinstance(model.decoder, CRFDecoder)
     if crf and by == "entropy":
-        return _batched(_path_entropy, model, texts, batch_size)
+        return _batched(
+            lambda one, inputs, mask: one.decoder.crf.entropy(one.emissions(inputs, mask), mask),
+            model,
+            texts,
+            batch_size,
+        )
     if crf:
         best = model.predict_n_best(texts, 2, batch_size=batch_size)
         logs = [[log_prob for _, log_prob in found] for found in best]
@@ -133,16 +145,6 @@ def _batched(
         inputs, mask = (to_device(part, model.device) for part in parts)
         found.append(compute(view, inputs, mask).cpu())
     return torch.cat(found)
-
-
-def _path_entropy(model: Any, inputs: Any, mask: Tensor) -> Tensor:
-    entropy: Tensor = model.decoder.crf.entropy(model.emissions(inputs, mask), mask)
-    return entropy
-
-
-def _vote_entropy(model: Any, inputs: Any, mask: Tensor) -> Tensor:
-    entropy = vote_entropy(model.votes(inputs, mask))
-    return torch.where(mask, entropy, 0.0).sum(1) / mask.sum(1)
 
 
 def _means(model: Any, inputs: Any, mask: Tensor) -> Tensor:

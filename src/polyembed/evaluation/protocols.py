@@ -25,10 +25,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from polyembed._checks import check_choice, must, require
 from polyembed.evaluation.results import ProtocolResult, SystemRun
+from polyembed.tagging.decoders import options_of
 from polyembed.tagging.text_model import TextModel
 from polyembed.training import Epoch, FitOptions, FitResult, fit
 from polyembed.training.options import DEFAULTS, measure
-from polyembed.training.state import differences, replaced
+from polyembed.training.state import differences, replaced, sizes_of
 
 Build = Callable[[Sequence[Any], int], TextModel]
 """A system: a function that builds an untrained model from the training sentences and the seed."""
@@ -179,7 +180,13 @@ def run_joint(
     require(0 < fraction <= 1, "fraction", "be in (0, 1]", fraction)
 
     def sample(corpus: Corpus) -> Corpus:
-        parts = (_sample(part, fraction, sample_seed) for part in (corpus.train, corpus.dev))
+        """Draw a fraction, in its order; a larger fraction holds a smaller one's sentences."""
+        parts = []
+        for sentences in (corpus.train, corpus.dev):
+            generator = torch.Generator().manual_seed(sample_seed)
+            order = torch.randperm(len(sentences), generator=generator).tolist()
+            count = max(1, round(fraction * len(sentences)))
+            parts.append([sentences[i] for i in sorted(order[:count])])
         return Corpus(corpus.language, *parts)
 
     trained = [source if scenario == "B" else sample(source), *map(sample, others)]
@@ -299,20 +306,23 @@ def _run(
     progress: bool | None,
 ) -> ProtocolResult:
     """Train and test one system once, or read the outcome of an earlier call."""
+    trained_on = tuple(corpus.language for corpus in trial.trained)
     train, dev = trial.items("train"), trial.items("dev")
     options = options.for_training(model, len(train))
     gold: dict[str, Any] = {
         corpus.language: [list(model.labels_of(item)) for item in corpus.test]
         for corpus in trial.tested
     }
-    labels = {label for rows in gold.values() for row in rows for label in row}
+    given = (label for rows in gold.values() for row in rows for label in row)
+    labels = set().union(*map(options_of, given)) - {None}
     unknown = sorted(map(repr, labels.difference(getattr(model, "tags", None) or model.labels)))  # type: ignore[arg-type]
     rule = "know every label of the test sentences"
     require(not unknown, f"systems[{name!r}]", rule, f"{', '.join(unknown)}, which it lacks")
     about = {
         **{key: _plain(value) for key, value in vars(options).items()},
-        "trainable": sum(x.numel() for x in model.parameters() if x.requires_grad),
-        "frozen": sum(x.numel() for x in model.parameters() if not x.requires_grad),
+        "model": sizes_of(model),
+        "optimizer": repr(options.make_optimizer(model)),
+        "trained on": list(trained_on),
         "train sentences": len(train),
         "dev sentences": len(dev),
         **{f"{corpus.language} test sentences": len(corpus.test) for corpus in trial.tested},
@@ -331,7 +341,6 @@ def _run(
             with replaced(path) as draft:
                 draft.write_text(json.dumps({"about": about, **saved}), "utf-8")
     fitted = FitResult(Epoch(*saved["best"]), tuple(Epoch(*epoch) for epoch in saved["history"]))
-    trained_on = tuple(corpus.language for corpus in trial.trained)
     run = SystemRun(name, seed, trained_on, fitted, saved["scores"], saved["predictions"])
     return ProtocolResult((run,), gold, options.metric_name)
 
@@ -356,10 +365,3 @@ def _load(path: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:
     found = differences(saved["about"], about)
     require(not found, str(path), "be of this run", f"another one: {found}")
     return saved
-
-
-def _sample(sentences: Sequence[Any], fraction: float, seed: int) -> list[Any]:
-    """Draw a fraction of the sentences, in their order; a larger fraction holds a smaller one's."""
-    count = max(1, round(fraction * len(sentences)))
-    order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()
-    return [sentences[i] for i in sorted(order[:count])]

@@ -9,6 +9,8 @@ so resampling needs two whole numbers per sentence. A ratio with denominator 0 i
 scipy's: ``pip install "polyembed[evaluation]"``.
 """
 
+from functools import partial
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,8 +18,17 @@ import numpy.typing as npt
 
 from polyembed._checks import check_choice, import_optional, require
 from polyembed.evaluation.results import ProtocolResult
-from polyembed.metrics import Labels, check_labels, entities, scheme_of
+from polyembed.metrics import (
+    GoldLabels,
+    Labels,
+    check_labels,
+    per_class,
+    per_tag,
+    scheme_of,
+    sum_of,
+)
 from polyembed.tables import Table
+from polyembed.tagging.decoders import options_of
 
 Counts = npt.NDArray[np.int64]
 """A numerator and a denominator per sentence, ``(sentence, 2)``."""
@@ -41,7 +52,7 @@ class Significance(NamedTuple):
     n: int
 
 
-def sign_test(gold: Labels, first: Labels, second: Labels) -> Significance:
+def sign_test(gold: GoldLabels, first: Labels, second: Labels) -> Significance:
     """Test whether one system is right more often than the other (van der Heijden 2019, "Results").
 
     With `wins` sentences in which the first system has more right labels than the second, and
@@ -78,7 +89,7 @@ def sign_test(gold: Labels, first: Labels, second: Labels) -> Significance:
 
 
 def approximate_randomization(
-    gold: Labels,
+    gold: GoldLabels,
     first: Labels,
     second: Labels,
     *,
@@ -119,7 +130,9 @@ def approximate_randomization(
         >>> approximate_randomization(gold, gold, worse, metric="accuracy")[:3]
         (0.5, 0.0078125, 8)
     """
-    counts = _count_both(gold, first, second, metric)
+    check_choice("metric", metric, ("f1", "accuracy"))
+    check_labels({"gold": gold, "first": first, "second": second}, empty=False)
+    counts = _count(gold, first, metric), _count(gold, second, metric)
     return _randomize(*counts, num_resamples, seed)
 
 
@@ -205,21 +218,14 @@ def significance_table(
     return Table(columns, [(*row, p) for row, p in pairs], digits=4)
 
 
-def _count_both(gold: Labels, first: Labels, second: Labels, metric: str) -> tuple[Counts, Counts]:
-    check_choice("metric", metric, ("f1", "accuracy"))
-    check_labels({"gold": gold, "first": first, "second": second}, empty=False)
-    return _count(gold, first, metric), _count(gold, second, metric)
-
-
-def _count(gold: Labels, predicted: Labels, metric: str) -> Counts:
-    """Return ``(2 * correct, predicted + support)``, or ``(right, words)``, per sentence."""
-    pairs = zip(gold, predicted, strict=True)
-    if metric == "accuracy":
-        hits = [[a == b for a, b in zip(*pair, strict=True)] for pair in pairs]
-        return np.array([(sum(row), len(row)) for row in hits], np.int64)
-    scheme = scheme_of({tag for labels in (*gold, *predicted) for tag in labels}) or "bio"
-    found = [[{*entities(tags, scheme=scheme)} for tags in pair] for pair in pairs]
-    return np.array([(2 * len(a & b), len(a) + len(b)) for a, b in found], np.int64)
+def _count(gold: GoldLabels, predicted: Labels, metric: str) -> Counts:
+    """Return ``(2 * correct, predicted + support)`` per sentence, of entities or of words."""
+    score: Any = per_tag
+    if metric == "f1":
+        names = {name for label in chain(*gold, *predicted) for name in options_of(label)}
+        score = partial(per_class, scheme=scheme_of(names - {None}) or "bio")
+    totals = [sum_of(score([a], [b])) for a, b in zip(gold, predicted, strict=True)]
+    return np.array([(2 * x.correct, x.predicted + x.support) for x in totals], np.int64)
 
 
 def _sign_test(first: Counts, second: Counts) -> Significance:

@@ -11,7 +11,7 @@ from polyembed._checks import check_choice, check_words, require, require_type
 from polyembed._views import shallow_copy
 from polyembed.functional import voting
 from polyembed.functional.losses import IGNORE_INDEX
-from polyembed.metrics import Scheme
+from polyembed.metrics import Scheme, scheme_of
 from polyembed.tagging.decoders import Emissions, Mask, TagIds
 from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.text.lexicon import Lexicon
@@ -36,7 +36,8 @@ class VotingEnsemble(Tagger):
     Args:
         members: The taggers.
         vote: The rule by which they vote.
-        scheme: The scheme of the tags, for an entity vote: ``"bio"``, ``"bioes"`` or ``"bilou"``.
+        scheme: The scheme of the tags, for an entity vote: ``"bio"``, ``"bioes"`` or ``"bilou"``;
+            if None, the one that the tags' letters show.
 
     Shape:
         ids ``(batch, word)``, tags and mask ``(batch, word)``; the loss is a scalar.
@@ -64,23 +65,24 @@ class VotingEnsemble(Tagger):
         members: Sequence[SequenceTagger],
         *,
         vote: Literal["hard", "soft", "entity"] = "hard",
-        scheme: Scheme = "bio",
+        scheme: Scheme | None = None,
     ) -> None:
         check_choice("vote", vote, ("hard", "soft", "entity"))
         require(len(members) > 0, "members", "hold at least one tagger", "none")
         for i, member in enumerate(members):
             is_tagger = isinstance(member, SequenceTagger)
             require_type(is_tagger, f"members[{i}]", "be a SequenceTagger", member)
-            rule = f"have members[0]'s tags {', '.join(members[0].tags)}"
-            require(member.tags == members[0].tags, f"members[{i}]", rule, member.tags)
-        if vote == "entity":
             tags = members[0].tags
+            rule = f"have members[0]'s tags {', '.join(tags)}"
+            require(member.tags == tags, f"members[{i}]", rule, member.tags)
+        scheme = scheme or scheme_of(tags) or "bio"
+        if vote == "entity":
             named = {"O", *(voting.entity_vote([[[tag]]], scheme=scheme)[0][0] for tag in tags)}
             rule = f"hold {', '.join(sorted(named - set(tags)))} for an entity vote"
             require(named <= set(tags), "tags", rule, list(tags))
         super().__init__()
         self.members = nn.ModuleList(members)
-        self.tags = members[0].tags
+        self.tags = tags
         self.vote, self.scheme = vote, scheme
 
     @property

@@ -200,14 +200,17 @@ class DictionaryTransliterator(Configurable):
         return convert_words(words, self._convert, _RUN)
 
     def _convert(self, runs: list[str]) -> list[str]:
-        found = {run: run if run.lower() in self.keep else self._find(run.lower()) for run in runs}
+        found = {run: self._find(run) for run in runs}
         missing = [run for run, word in found.items() if word is None]
         if self.fallback is not None:
             found.update(zip(missing, self.fallback(missing), strict=True))
         return [found[run] or run for run in runs]
 
     def _find(self, run: str) -> str | None:
-        return self.words.get(run) or self.words.get(re.sub(r"(.)\1{2,}", r"\1", run))
+        forms = run.lower(), re.sub(r"(.)\1{2,}", r"\1", run.lower())
+        if not self.keep.isdisjoint(forms):
+            return run
+        return self.words.get(forms[0]) or self.words.get(forms[1])
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, the dictionary as pairs."""
@@ -280,14 +283,13 @@ def convert_words(
     Raises:
         TypeError: If `words` is a string instead of a list of words.
     """
-    found = {w: [] if _stays(w) else pattern.findall(w) for w in check_words(words)}
+    found: dict[str, list[str]] = {}
+    for word in check_words(words):
+        stays = _NOT_A_WORD.search(word) or _SPECIAL.normalize(word) in (USER, URL, EMOJI)
+        found[word] = [] if stays else pattern.findall(word)
     runs = list(dict.fromkeys(run for parts in found.values() for run in parts))
     replaced = dict(zip(runs, convert(runs), strict=True))
     return [pattern.sub(lambda run: replaced[run[0]], w) if found[w] else w for w in words]
-
-
-def _stays(word: str) -> bool:
-    return bool(_NOT_A_WORD.search(word)) or _SPECIAL.normalize(word) in (USER, URL, EMOJI)
 
 
 def _sanscript() -> Any:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from polyembed._checks import class_name, must, require, require_type
+from polyembed._checks import must, require, require_type
 from polyembed._progress import progress_bar
 from polyembed.encoders import PretrainedWordEncoder
 from polyembed.metrics import settled
@@ -159,7 +159,7 @@ class _Training:
             "seed": seed,
             "model": sizes_of(model),
             "optimizer": repr(self.optimizer),
-            "scheduler": class_name(self.scheduler),
+            "scheduler": repr(self.scheduler and self.scheduler.state_dict()),
             "tags": getattr(model, "tags", None),
             "train": len(self.train),
             "dev": len(self.dev),

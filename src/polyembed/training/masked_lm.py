@@ -34,8 +34,8 @@ class AdaptationResult(NamedTuple):
     """The result of an adaptation; the model holds the last step's weights.
 
     Attributes:
-        losses: The mean masked-LM loss, in nats, of each `logging_steps` steps; of all steps if
-            they are fewer.
+        losses: The mean masked-LM loss, in nats, of each `logging_steps` steps; of all steps of
+            this call if they are fewer; empty if a folder's training was finished before.
         steps: The number of steps of the optimiser.
     """
 
@@ -214,7 +214,9 @@ def adapt_masked_lm(
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     finite = all(map(math.isfinite, [*losses, outcome.training_loss]))
     require(finite, "loss", "stay finite", losses or outcome.training_loss)
-    return AdaptationResult(tuple(losses or [outcome.training_loss]), outcome.global_step)
+    return AdaptationResult(
+        tuple(losses or filter(None, [outcome.training_loss])), outcome.global_step
+    )
 
 
 def _near_switches(sentence: Any, name: str) -> set[int]:

@@ -173,4 +173,5 @@ def _words(
 
 def _sound(text: str) -> str:
     """Return a text without lone surrogates, which no tokenizer takes."""
+    require_type(isinstance(text, str), "a text", "be a string", text)
     return text.encode("utf-8", "ignore").decode()

@@ -104,7 +104,11 @@ class TextVectors(WordTable, VectorFiles):
                 cut = text.split(b" ", 1) if spaces == self.dim else text.rsplit(b" ", self.dim)
                 word = cut[0]
                 long = not self._dim_is_given and b" " in word
-                if spaces < self.dim or (long and _is_number(word.rpartition(b" ")[2])):
+                if (
+                    spaces < self.dim
+                    or word.endswith(b" ")
+                    or (long and _is_number(word.rpartition(b" ")[2]))
+                ):
                     self._fail(number, f"hold a word and {self.dim} numbers", _shown(text))
                 num_rows += 1
                 yield start, word.removeprefix(codecs.BOM_UTF8) if number == 1 else word
