@@ -413,11 +413,12 @@ def test_layer_fusion(world, tmp_path) -> None:
         assert printed.count(f"| {system} ") == 4
     for way in ("frozen", "fine-tuned", "embeddings", "LoRA"):
         assert f"files, {way}, global branch, accuracy" in printed
-    frozen = {
-        path.parts[-3].partition(",")[0]: json.loads(path.read_text("utf-8"))["about"]["frozen"]
+    models = {
+        path.parts[-3].partition(",")[0]: json.loads(path.read_text("utf-8"))["about"]["model"]
         for path in (tmp_path / "files").rglob("last layer.0.json")
     }
-    assert frozen["embeddings"] > frozen["fine-tuned"] == 0
+    trained = {way: int(model.split()[2]) for way, model in models.items()}
+    assert trained["frozen"] < trained["embeddings"] < trained["fine-tuned"]
     assert re.search(r"\| average +\| family +\| rest +\| en +\| de +\| ru ", printed)
     assert is_picture(tmp_path / "files" / "layers.png")
 
