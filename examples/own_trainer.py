@@ -128,8 +128,8 @@ def with_trainer(
         def _prepare_inputs(self, inputs):
             return to_device(inputs, self.args.device)
 
-        def compute_loss(self, model, inputs, **_):
-            return model(**inputs)
+        def compute_loss(self, model, inputs, return_outputs=False, **_):
+            return (model(**inputs), {}) if return_outputs else model(**inputs)
 
     options = TrainingArguments(
         output_dir=str(folder),

@@ -56,7 +56,7 @@ from polyembed.data.lince import LINCE_TASKS
 from polyembed.embeddings import PieceTransformer
 from polyembed.encoders import CachedEmbedder, SingleLayer, cache_features
 from polyembed.evaluation import plot_source_attention
-from polyembed.metrics import accuracy, entity_f1
+from polyembed.metrics import accuracy, entity_f1, scheme_of
 from polyembed.tables import Table
 from polyembed.training import FitOptions, default_optimizer, fit, fit_ensemble, noam_schedule
 from polyembed.transfer import AdversarialOptions
@@ -661,7 +661,7 @@ def run_task(
     train, dev, test = data
     labelled = bool(tags_of(test))
     tags = tags_of(*data)
-    metric = arguments.metric or ("f1" if any(tag.startswith("B-") for tag in tags) else "accuracy")
+    metric = arguments.metric or ("accuracy" if scheme_of(tags) is None else "f1")
     epochs = {"num_train_epochs": arguments.epochs} if arguments.epochs else {}
     print(f"{len(train)} / {len(dev)} / {len(test)} sentences, {len(tags)} tags, metric: {metric}")
     spelled = (
@@ -796,7 +796,9 @@ def count_frozen(tagger: torch.nn.Module) -> int:
 def evaluate(metric: str, test: Sequence[TaggedSentence], tagger: Any) -> float:
     predicted = tagger.predict([sentence.words for sentence in test])
     gold = [tagger.labels_of(sentence) for sentence in test]
-    return accuracy(gold, predicted) if metric == "accuracy" else entity_f1(gold, predicted).f1
+    if metric == "accuracy":
+        return accuracy(gold, predicted)
+    return entity_f1(gold, predicted, scheme=scheme_of(tagger.tags) or "bio").f1
 
 
 if __name__ == "__main__":

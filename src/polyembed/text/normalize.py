@@ -165,7 +165,7 @@ class DictionaryTransliterator(Configurable):
         words: The word in the other script for each Roman spelling in lower case; `hinglish_words`,
             or your own.
         fallback: A transliterator for runs that are not in the dictionary; if None, they are kept.
-        keep: Runs that are kept, in lower case, as words of another language; they win over the
+        keep: Runs that are kept, in any case, as words of another language; they win over the
             dictionary.
 
     Raises:
@@ -190,7 +190,7 @@ class DictionaryTransliterator(Configurable):
     ) -> None:
         self.words = dict(words)
         self.fallback = fallback
-        self.keep = frozenset(keep)
+        self.keep = frozenset(map(str.lower, keep))
         for spelling in self.words:
             sound = _RUN.fullmatch(spelling) is not None and spelling == spelling.lower()
             require(sound, "words", "have Latin letters in lower case as keys", repr(spelling))
@@ -207,10 +207,10 @@ class DictionaryTransliterator(Configurable):
         return [found[run] or run for run in runs]
 
     def _find(self, run: str) -> str | None:
-        forms = run.lower(), re.sub(r"(.)\1{2,}", r"\1", run.lower())
-        if not self.keep.isdisjoint(forms):
+        low, short = run.lower(), re.sub(r"(.)\1{2,}", r"\1", run.lower())
+        if self.keep & {low, short}:
             return run
-        return self.words.get(forms[0]) or self.words.get(forms[1])
+        return self.words.get(low) or self.words.get(short)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, the dictionary as pairs."""
