@@ -215,7 +215,7 @@ def feature_size(embedder: nn.Module, encoder: nn.Module | None) -> int:
 
 def check_names(name: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names after checking that they are different strings, at least one."""
-    require_type(not isinstance(names, set), name, "have an order", names)
+    require_type(not isinstance(names, set | frozenset), name, "have an order", names)
     found = check_words(names, name=name)
     require(0 < len(set(found)) == len(found), name, "be different names, at least one", found)
     return tuple(found)

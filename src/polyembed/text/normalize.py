@@ -283,10 +283,14 @@ def convert_words(
     Raises:
         TypeError: If `words` is a string instead of a list of words.
     """
-    found: dict[str, list[str]] = {}
-    for word in check_words(words):
-        stays = _NOT_A_WORD.search(word) or _SPECIAL.normalize(word) in (USER, URL, EMOJI)
-        found[word] = [] if stays else pattern.findall(word)
+    found = {
+        word: (
+            []
+            if _NOT_A_WORD.search(word) or _SPECIAL.normalize(word) in (USER, URL, EMOJI)
+            else pattern.findall(word)
+        )
+        for word in check_words(words)
+    }
     runs = list(dict.fromkeys(run for parts in found.values() for run in parts))
     replaced = dict(zip(runs, convert(runs), strict=True))
     return [pattern.sub(lambda run: replaced[run[0]], w) if found[w] else w for w in words]

@@ -160,7 +160,7 @@ class _Training:
             "model": sizes_of(model),
             "optimizer": repr(self.optimizer),
             "scheduler": repr(self.scheduler and self.scheduler.state_dict()),
-            "tags": getattr(model, "tags", None),
+            "tags": getattr(model, "tags", None) or getattr(model, "labels", None),
             "train": len(self.train),
             "dev": len(self.dev),
         }
@@ -284,7 +284,7 @@ def fit_ensemble(
 
     Args:
         build: A function from a seed to an untrained tagger; it is called with torch's random state
-            seeded. Members may share what is frozen, such as vectors and a frozen encoder.
+            seeded. Members may share frozen parts, such as word vectors or a frozen encoder.
         train: Objects with ``words`` and ``tags``.
         dev: The same, to choose each member's epoch by.
         options: The options of `fit`.

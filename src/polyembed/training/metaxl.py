@@ -49,9 +49,9 @@ class MetaXLOptions:
         target_batch_size: Rows of a target batch; `batch_size` if None. The model of ``"metaxl"``
             learns from half of them in a step, so joint training with half as many is its control.
         source_temperature: If None, each step reads a batch of every source language. Else it reads
-            one, of a language drawn in proportion to its number of rows to the power ``1 / T``. The
-            step's number says which rows, so that within an epoch some are read twice and others
-            not at all.
+            one, of a language drawn in proportion to its number of rows to the power ``1 / T``.
+            The rows follow the number of the step, so an epoch reads some rows twice and leaves
+            others out.
         gradient_accumulation_steps: Batches of each data set in a step.
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.

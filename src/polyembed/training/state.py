@@ -24,7 +24,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **ab
     Args:
         path: The file.
         state: Tensors and plain values, in dicts, lists and tuples.
-        **about: Plain values that must be the same in the training that continues from the file.
+        **about: Plain values, which a training that continues from the file must have too.
 
     Example:
         >>> from tempfile import TemporaryDirectory

@@ -194,7 +194,7 @@ def hooks(
                 function = function[str(language)]
             handle = module.register_forward_hook(hook(number, function, weights[number]))
             stack.callback(handle.remove)
-            # transformers' hooks, added in a model's first run, record what is after this one
+            # transformers adds its recording hooks in a model's first run; they must run last
             for key, other in list(module._forward_hooks.items()):
                 if getattr(other, "__module__", "") == RECORDERS:
                     module._forward_hooks.move_to_end(key)
@@ -214,7 +214,7 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple | nn.ModuleList) else [value]
 
 
-# XLM and ELECTRA have the third, too, for words; GPT-2 adds positions before it drops
+# XLM and ELECTRA have the fourth, too, for words; GPT-2 adds positions before it drops
 EMBEDDINGS = (
     "layernorm_embedding",
     "layer_norm_emb",
