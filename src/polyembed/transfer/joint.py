@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from polyembed.functional.hypergradient import check_loss, present
-from polyembed.transfer.rtn import check_called, hooks, listed
+from polyembed.transfer.rtn import listed, transformed_output
 from polyembed.transfer.steps import (
     LOSS,
     add,
@@ -116,17 +116,16 @@ def joint_step(
     evaluate = with_autocast(loss, model, amp_dtype)
     total: dict[str, Tensor] = {}
 
-    def add_pass(batch: Any, share: float, calls: Sequence[int] = ()) -> None:
+    def add_pass(batch: Any, share: float) -> None:
         found = check_loss("loss", evaluate(batch)) * share
-        check_called(calls)
         slopes = torch.autograd.grad(found, list(known.values()), allow_unused=True)
         add(total, {LOSS: found.detach(), **present(known, slopes)})
 
     with torch.enable_grad():
         for batch, name in zip(source, languages_of(languages, len(source)), strict=True):
             # around the gradient too: gradient checkpointing runs the layer again
-            with hooks(layers, networks, weight=weight, language=name) as calls:
-                add_pass(batch, 1.0 / len(source), calls)
+            with transformed_output(layers, networks, weight=weight, language=name):
+                add_pass(batch, 1.0 / len(source))
         for batch in target:
             add_pass(batch, target_weight / len(target))
         total = averaged(total, known)
