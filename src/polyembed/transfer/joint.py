@@ -105,7 +105,7 @@ def joint_step(
     networks = nn.ModuleList([] if rtn is None else listed(rtn))
     check_modules(model, networks)
     check_batches(target=target)
-    if source:
+    if len(source) > 0:
         check_batches(source=source)
     check_options(target_weight, amp_dtype)
     learns = len(networks) > 0 and meta_optimizer is not None
