@@ -285,7 +285,7 @@ def _gradients(
         while passes:
             add(metas, passes.pop(0).meta_gradient(direction))
         metas = averaged(metas, known)
-        found = finite_figures(
+        inner_loss, outer_loss, size, meta_norm, slope_size, product = finite_figures(
             {
                 "source_loss": inner,
                 "target_loss": outer,
@@ -295,6 +295,6 @@ def _gradients(
                 "the product of both gradients": dot,
             }
         )
-    size = found[2] * found[4]
-    cosine = found[5] / size if size else 0.0
-    return MetaXLStep(found[0], found[1], found[2], found[3], cosine), known, grads, metas
+    sizes = size * slope_size
+    cosine = product / sizes if sizes else 0.0
+    return MetaXLStep(inner_loss, outer_loss, size, meta_norm, cosine), known, grads, metas
