@@ -219,8 +219,8 @@ def metaxl_step(
         True
     """
     if inner_lr is None:
-        lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
-        inner_lr = {name: lrs.get(id(p), 0.0) for name, p in model.named_parameters()}
+        lrs = {p: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        inner_lr = {name: lrs.get(p, 0.0) for name, p in model.named_parameters()}
     options = Options(target_support, loss, languages, target_weight, weight, method, amp_dtype)
     step, known, grads, metas = _gradients(
         model, rtn, layer, source, target, inner_lr, options, optimizer, meta_optimizer

@@ -94,16 +94,16 @@ def trained(
 
     They require a gradient, and the optimiser holds them if there is one.
     """
-    others = {id(p) for p in besides.parameters()} if besides is not None else set()
+    others = set() if besides is None else {*besides.parameters()}
     found = {
         f"{name}.{key}": p
         for key, p in module.named_parameters()
-        if p.requires_grad and id(p) not in others
+        if p.requires_grad and p not in others
     }
     require(bool(found), name, "have a parameter that requires a gradient", "none")
     if optimizer is not None:
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        found = {key: p for key, p in found.items() if id(p) in held}
+        held = {p for group in optimizer.param_groups for p in group["params"]}
+        found = {key: p for key, p in found.items() if p in held}
         require(bool(found), optimizer_name, f"hold parameters of {name}", "none")
     return found
 
