@@ -211,12 +211,12 @@ class _Game:
 
     def _draw(self) -> Tensor:
         """Draw vectors of both languages, the source's mapped, ``(2 * batch_size, dim)``."""
-        drawn = []
-        for rows in (self.x, self.y):
-            size = (self.options.batch_size,)
-            chosen = torch.randint(len(rows), size, generator=self.generator, device=rows.device)
-            drawn.append(rows[chosen])
-        return torch.cat([drawn[0] @ self.weight, drawn[1]])
+        size = (self.options.batch_size,)
+        x, y = (
+            rows[torch.randint(len(rows), size, generator=self.generator, device=rows.device)]
+            for rows in (self.x, self.y)
+        )
+        return torch.cat([x @ self.weight, y])
 
     def _step(self, loss: Tensor, parameters: list[Tensor], rate: float) -> None:
         gradients = torch.autograd.grad(loss, parameters)
@@ -231,9 +231,10 @@ class _Game:
         hidden, dropout, smoothing = vectors, self.options.dropout, self.options.smoothing
         if not fooled:
             hidden = hidden * (self._uniform(*hidden.shape) >= dropout) / (1 - dropout)
-        for layer in self.layers[:-1]:
-            hidden = F.leaky_relu(F.linear(hidden, layer[:, :-1], layer[:, -1]), SLOPE)
-        logits = F.linear(hidden, self.layers[-1][:, :-1], self.layers[-1][:, -1])[:, 0]
+        for layer in self.layers:
+            scores = F.linear(hidden, layer[:, :-1], layer[:, -1])
+            hidden = F.leaky_relu(scores, SLOPE)
+        logits = scores[:, 0]  # the last layer has no rectifier
         labels = torch.full_like(logits, smoothing)
         labels[: len(labels) // 2] = 1 - smoothing
         return F.binary_cross_entropy_with_logits(logits, 1 - labels if fooled else labels)
