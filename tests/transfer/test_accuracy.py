@@ -7,22 +7,11 @@ import numpy as np
 import oracles
 import pytest
 from toys import own_words
+from transfer.sources import Source
 
 import polyembed as pe
 from polyembed.data import read_dictionary
 from polyembed.vectors import TextVectors
-
-
-class Source:
-    """Rows of words, zeros for others."""
-
-    def __init__(self, rows: dict[str, list[float]]) -> None:
-        self.rows, self.words, self.dim = rows, list(rows), len(next(iter(rows.values())))
-
-    def vectors(self, words: list[str]) -> np.ndarray:
-        return np.array(
-            [self.rows.get(word, [0.0] * self.dim) for word in words], np.float32
-        ).reshape(-1, self.dim)
 
 
 def toy(

@@ -8,6 +8,7 @@ import oracles
 import pytest
 import torch
 from toys import own_words
+from transfer.sources import Source
 
 import polyembed as pe
 from polyembed.functional import csls, length_normalize, procrustes
@@ -18,16 +19,6 @@ from polyembed.vectors import OrthogonalMapping
 
 N, DIM = 211, 7
 QUICK = {"adversarial": AdversarialOptions(num_epochs=2, epoch_size=320, hidden_size=7)}
-
-
-class Source:
-    """Rows of words; what it was asked for."""
-
-    def __init__(self, rows: dict[str, np.ndarray]) -> None:
-        self.rows, self.words, self.dim = rows, list(rows), len(next(iter(rows.values())))
-
-    def vectors(self, words: list[str]) -> np.ndarray:
-        return np.array([self.rows[word] for word in words], np.float32).reshape(-1, self.dim)
 
 
 def skewed(n: int, seed: int = 0) -> np.ndarray:
