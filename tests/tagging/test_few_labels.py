@@ -281,8 +281,9 @@ def test_ranks_follow_the_votes() -> None:
 def test_different_texts_are_chosen() -> None:
     model = tagger().eval()
     texts = [["ana"]] * 6 + [["acme", "ve"]] * 6 + [["el", "a", "luis"]] * 6
-    found = rank_for_annotation(model, texts, count=3, diverse=True)
-    assert len({tuple(texts[i]) for i in found}) == 3
+    for one in (model, pe.VotingEnsemble([model, model.with_words(["new"])])):
+        found = rank_for_annotation(one, texts, count=3, diverse=True)
+        assert len({tuple(texts[i]) for i in found}) == 3
     assert rank_for_annotation(model, texts[:2], count=3, diverse=True) == [0, 1]
 
 

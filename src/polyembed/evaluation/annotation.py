@@ -45,7 +45,7 @@ def rank_for_annotation(
         count: How many texts to return; all if None.
         diverse: Whether to choose different texts among ``5 * count`` of the most uncertain: the
             most uncertain one, then each time the one farthest from those taken, by the mean of its
-            words' vectors.
+            words' vectors (of an ensemble, the first member's).
         batch_size: The number of texts at once.
 
     Returns:
@@ -79,7 +79,8 @@ def rank_for_annotation(
     pool = [i for i in order[: CANDIDATES * count] if known[i]]
     if len(pool) <= count:
         return order[:count]
-    vectors = _batched(_means, model, [known[i] for i in pool], batch_size)
+    one: Any = model.members[0] if isinstance(model, VotingEnsemble) else model
+    vectors = _batched(_means, one, [known[i] for i in pool], batch_size)
     chosen, nearest = [0], vectors @ vectors[0]
     while len(chosen) < count:  # the text whose nearest chosen one is farthest
         nearest[chosen] = torch.inf
@@ -148,7 +149,6 @@ def _batched(
 
 
 def _means(model: Any, inputs: Any, mask: Tensor) -> Tensor:
-    """Return the means of the words' features, of an ensemble its first member's, of length 1."""
-    one: Any = model.members[0] if isinstance(model, VotingEnsemble) else model
-    features = torch.where(mask[..., None], one.features(inputs, mask), 0.0)
+    """Return the means of the words' features, scaled to length 1."""
+    features = torch.where(mask[..., None], model.features(inputs, mask), 0.0)
     return F.normalize(features.sum(1) / mask.sum(1, keepdim=True), dim=-1)
