@@ -103,7 +103,7 @@ def test_bars_of_layer_weights() -> None:
 
 
 def test_lines_of_layers_show_means_deviations_and_the_last_layer() -> None:
-    de = {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}
+    de = {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: np.array([0.7, 0.7])}
     ax = plot_layers({"de": de, "ru": {2: 0.3}})
     de, last, ru = ax.lines
     assert de.get_xdata().tolist() == [1, 3]

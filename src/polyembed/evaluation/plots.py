@@ -107,10 +107,10 @@ def plot_layer_weights(
         >>> [round(float(bar.get_height()), 3) for bar in ax.patches]
         [0.2, 0.3, 0.5, 0.3, 0.7]
     """
-    drawn: dict[str, dict[int, MeanAndDeviation]] = {}
-    for name, part in weights.items():
-        numbers = {layer: torch.as_tensor(value).flatten() for layer, value in part.items()}
-        drawn[name] = {k: mean_and_deviation(v.double().tolist()) for k, v in numbers.items()}
+    drawn = {
+        name: {layer: _spread(value) for layer, value in part.items()}
+        for name, part in weights.items()
+    }
     layers = sorted({layer for part in drawn.values() for layer in part})
     size = max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5
     ax = ax or _new_axes("plot_layer_weights", *size)
@@ -158,9 +158,7 @@ def plot_layers(
     ticks: set[int] = set()
     handles: dict[str, Any] = {}
     for name, part in scores.items():
-        drawn = {
-            k: mean_and_deviation(v if isinstance(v, Sequence) else [v]) for k, v in part.items()
-        }
+        drawn = {layer: _spread(value) for layer, value in part.items()}
         layers = sorted(layer for layer in drawn if not isinstance(layer, str))
         means = [drawn[layer].mean for layer in layers]
         widths = [drawn[layer].deviation or 0.0 for layer in layers]
@@ -223,6 +221,11 @@ def plot_representations(
         ax.set_yticks([])
         _finish(ax, handles, title=title)
     return axes
+
+
+def _spread(value: Any) -> MeanAndDeviation:
+    """Return the mean and the deviation of a number, or of all numbers of a list or tensor."""
+    return mean_and_deviation(torch.as_tensor(value, dtype=torch.float64).flatten().tolist())
 
 
 def _new_axes(
