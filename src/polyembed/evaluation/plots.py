@@ -67,7 +67,8 @@ def plot_source_attention(
     found = f"shape {tuple(weights.shape)}"
     require(fits, "weights", f"have the axes (source, word), {size}, and maybe a third", found)
     shares = shares.mean(-1) if shares.dim() == 3 else shares
-    ax = ax or _new_axes("plot_source_attention", 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5)
+    width, height = 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5
+    ax = ax or _new_axes("plot_source_attention", width, height)[0]
     even = 1 / len(sources)
     reach = max(SOURCES_AGREE, float((shares - even).abs().max()))
     image = ax.imshow(
@@ -80,7 +81,7 @@ def plot_source_attention(
         over = ax.secondary_xaxis("top")
         over.set_xticks(range(len(words)), languages)
         over.tick_params(length=0)
-    return _finish(ax, title=title)
+    return _finish(ax, title=title or ax.get_title())
 
 
 def plot_layer_weights(
@@ -113,7 +114,7 @@ def plot_layer_weights(
     }
     layers = sorted({layer for part in drawn.values() for layer in part})
     size = max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5
-    ax = ax or _new_axes("plot_layer_weights", *size)
+    ax = ax or _new_axes("plot_layer_weights", *size)[0]
     width = 0.8 / len(drawn)
     handles = {}
     for number, (name, found) in enumerate(drawn.items()):
@@ -154,7 +155,7 @@ def plot_layers(
         >>> ax.get_xlabel(), line.get_label(), [round(float(y), 2) for y in line.get_ydata()]
         ('layer', 'de', [0.6, 0.63])
     """
-    ax = ax or _new_axes("plot_layers")
+    ax = ax or _new_axes("plot_layers")[0]
     ticks: set[int] = set()
     handles: dict[str, Any] = {}
     for name, part in scores.items():
@@ -213,7 +214,7 @@ def plot_representations(
         for title, clouds in pictures.items()
     }
     if axes is None:
-        axes = _new_axes("plot_representations", 4.0 * count, 4.0, count)[0]
+        axes = _new_axes("plot_representations", 4.0 * count, 4.0, count)
     for ax, (title, clouds) in zip(axes, pictures.items(), strict=True):
         points = zip(clouds, flat[title], strict=True)
         handles = {name: ax.scatter(*part.T.numpy(), s=6, alpha=0.5) for name, part in points}
@@ -228,27 +229,16 @@ def _spread(value: Any) -> MeanAndDeviation:
     return mean_and_deviation(torch.as_tensor(value, dtype=torch.float64).flatten().tolist())
 
 
-def _new_axes(
-    feature: str, width: float = 6.4, height: float = 4.8, columns: int | None = None
-) -> Any:
-    """Return axes of a new figure that pyplot knows, so that notebooks show them."""
+def _new_axes(feature: str, width: float = 6.4, height: float = 4.8, columns: int = 1) -> Any:
+    """Return the axes of a new figure that pyplot knows, so that notebooks show them."""
     pyplot = import_optional("matplotlib.pyplot", pip="matplotlib", feature=feature)
     figure = pyplot.figure(figsize=(width, height), layout="constrained")
-    return figure.subplots() if columns is None else figure.subplots(1, columns, squeeze=False)
+    return figure.subplots(1, columns, squeeze=False)[0]
 
 
-def _finish(
-    ax: Any,
-    handles: Mapping[str, Any] | None = None,
-    *,
-    title: str | None = None,
-    xlabel: str | None = None,
-    ylabel: str | None = None,
-) -> Any:
+def _finish(ax: Any, handles: Mapping[str, Any] | None = None, **texts: str) -> Any:
     """Write the title, the labels and a legend of `handles`, without mathtext."""
-    for write, text in ((ax.set_title, title), (ax.set_xlabel, xlabel), (ax.set_ylabel, ylabel)):
-        if text is not None:
-            write(text)
+    ax.set(**texts)
     if handles is not None:
         many = len(handles) > MOST_NAMES_INSIDE
         beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if many else {}
