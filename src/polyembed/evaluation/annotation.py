@@ -1,6 +1,7 @@
 """Which texts to annotate next."""
 
 from collections.abc import Callable, Iterable, Sequence
+from math import exp
 from typing import Any, Literal
 
 import torch
@@ -116,8 +117,8 @@ def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Ten
         if by == "length-normalised":
             pairs = zip(logs, texts, strict=True)
             return torch.tensor([-one[0] / len(words) for one, words in pairs])
-        shares = [torch.tensor(one).exp().tolist() for one in logs]
-        return torch.tensor([(one[1:] or [0.0])[0] - one[0] for one in shares])
+        # the second has probability 0 where there is none
+        return torch.tensor([sum(map(exp, one[1:])) - exp(one[0]) for one in logs])
     found = []
     for rows in model.predict_probabilities(texts, batch_size=batch_size):
         top = F.pad(rows, (0, 1)).topk(2).values
