@@ -112,8 +112,7 @@ def _sentence_vectors(
         if not isinstance(view.fusion, LastLayer):
             states["fused"] = view.fusion(list(states.values()), pieces.piece_mask)
         for layer, x in states.items():  # (sentence, piece, hidden)
-            x = widened(x)
-            x = masked_mean(x, pieces.word_index >= 0)
-            found.setdefault(layer, []).append(x.cpu())  # (sentence, hidden)
+            means = masked_mean(widened(x), pieces.word_index >= 0)  # (sentence, hidden)
+            found.setdefault(layer, []).append(means.cpu())
     vectors = {layer: torch.cat(parts) for layer, parts in found.items()}
     return {layer: x - x.mean(0) if center else x for layer, x in vectors.items()}
