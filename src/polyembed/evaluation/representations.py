@@ -11,13 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import (
-    check_choice,
-    check_last_dim,
-    check_positive,
-    import_optional,
-    require,
-)
+from polyembed._checks import check_choice, check_positive, import_optional, require
 from polyembed.functional.distances import hausdorff_distance
 from polyembed.tagging import to_device
 from polyembed.transfer.rtn import encoder_layer, transformed_output
@@ -130,7 +124,6 @@ def representation_distances(
     for name, points in (("source", source), ("target", target)):
         some = points.dim() == 2 and len(points) > 0
         require(some, name, "hold points in rows", f"shape {tuple(points.shape)}")
-    check_last_dim("target", target, source.shape[-1])
     # the mean over all pairs is the product of the mean directions
     centres = [F.normalize(points.double(), dim=-1).mean(0) for points in (source, target)]
     return RepresentationDistances(
