@@ -1,6 +1,5 @@
 """The results of a protocol: one run per system and seed, and the table of all runs."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -160,9 +159,8 @@ def _tabulate(cells: Cells) -> Table:
     for (system, language, _), value in cells.items():
         found.setdefault(system, {}).setdefault(language, []).append(value)
     languages = list(dict.fromkeys(language for _, language, _ in cells))
-
-    def cell(values: Sequence[float] | None) -> object:
-        return None if values is None else mean_and_deviation(values)
-
-    rows = [(name, *(cell(row.get(one)) for one in languages)) for name, row in found.items()]
+    rows = [
+        (name, *(mean_and_deviation(row[one]) if one in row else None for one in languages))
+        for name, row in found.items()
+    ]
     return Table(("system", *languages), rows, digits=4)
