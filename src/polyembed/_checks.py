@@ -60,8 +60,11 @@ def check_tensor(name: str, x: object) -> None:
 def check_last_dim(name: str, x: Tensor, dim: int, weight: Tensor | None = None) -> None:
     """Require vectors of size `dim`; in the dtype of `weight`, unless autocast changes it."""
     check_float(**{name: x})
-    other = weight is not None and x.dtype != weight.dtype
-    if weight is not None and other and not torch.is_autocast_enabled(x.device.type):
+    if (
+        weight is not None
+        and x.dtype != weight.dtype
+        and not torch.is_autocast_enabled(x.device.type)
+    ):
         raise TypeError(must(name, f"be {weight.dtype}, as the weights", x.dtype))
     shape = tuple(x.shape)
     require(shape[-1:] == (dim,), name, f"have a last axis of size {dim}", f"shape {shape}")
