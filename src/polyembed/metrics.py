@@ -110,14 +110,17 @@ def entities(
 
 def _closed_entities(labels: Sequence[tuple[str, str]], prefixes: Sequence[str]) -> list[Entity]:
     """Return entities ``B I* E`` of one type, or ``S``, where the prefixes are those."""
-    begin, inside, end, single = prefixes
+    begin, _, end, single = prefixes
     found: list[Entity] = []
     start: int | None = None
     for place, (prefix, type_) in enumerate(labels):
-        goes_on = start is not None and labels[start][1] == type_ and prefix in (inside, end)
-        if prefix == single or (goes_on and prefix == end):
-            found.append(Entity(type_, place if start is None or not goes_on else start, place + 1))
-        start = place if prefix == begin else start if goes_on and prefix == inside else None
+        if prefix in (begin, single):
+            start = place
+        elif prefix == "O" or start is None or labels[start][1] != type_:
+            start = None
+        if start is not None and prefix in (end, single):
+            found.append(Entity(type_, start, place + 1))
+            start = None
     return found
 
 
