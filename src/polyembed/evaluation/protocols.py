@@ -347,7 +347,7 @@ def _run(
 
 def _plain(value: object) -> Any:
     """Return a value as JSON can hold it; a function is its name."""
-    if value is None or isinstance(value, int | float | str):
+    if isinstance(value, int | float | str | None):
         return value
     if isinstance(value, torch.dtype):
         return str(value)

@@ -58,7 +58,7 @@ def find_folder(
     if folder.is_dir():
         return folder
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError
 
     try:
         return Path(
@@ -66,7 +66,7 @@ def find_folder(
                 str(name), revision=revision, cache_dir=cache_dir, local_files_only=local
             )
         )
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except (OSError, HFValidationError) as error:  # the hub's other errors are OSErrors
         pinned = "" if revision is None else f" at revision {revision!r}"
         got = f"{str(name)!r}{pinned} ({class_name(error)}: {str(error).splitlines()[0][:200]})"
         rule = "be a folder or a repository on the hub"

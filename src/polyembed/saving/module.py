@@ -244,4 +244,4 @@ def _is_plain(value: object) -> bool:
         return all(map(_is_plain, value))
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
-    return value is None or isinstance(value, bool | int | float | str)
+    return isinstance(value, int | float | str | None)

@@ -69,7 +69,7 @@ class _Writer:
 
     def encode(self, value: Any, name: str) -> Any:
         """Return a value as JSON; `name` says in messages where it was found."""
-        if value is None or isinstance(value, bool | int | float | str):
+        if isinstance(value, int | float | str | None):
             return value
         if isinstance(value, list | tuple):
             return [self.encode(item, f"{name}[{i}]") for i, item in enumerate(value)]
