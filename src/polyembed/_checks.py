@@ -120,15 +120,15 @@ def check_words(words: Iterable[str], *, name: str = "words") -> list[str]:
 
 
 def check_sentences(
-    sentences: Iterable[Iterable[str]], *, name: str = "sentences", place: str = "", start: int = 0
+    sentences: Iterable[Iterable[str]], *, name: str = "sentences", start: int = 0
 ) -> list[list[str]]:
-    """Return sentences as lists of words; errors count from `start`, `place` is their part."""
+    """Return sentences as lists of words; errors count them from `start`."""
     if isinstance(sentences, str) or not isinstance(sentences, Iterable):
         check_words(sentences, name=name)
     found = []
     for i, row in enumerate(sentences, start):
-        require_type(not isinstance(row, Mapping), f"{name}[{i}]{place}", "be a list of words", row)
-        found.append(check_words(row, name=f"{name}[{i}]{place}"))
+        require_type(not isinstance(row, Mapping), f"{name}[{i}]", "be a list of words", row)
+        found.append(check_words(row, name=f"{name}[{i}]"))
     return found
 
 
@@ -142,9 +142,7 @@ def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str =
     return path
 
 
-def import_optional(
-    module: str, *, pip: str | None = None, feature: str | None = None
-) -> ModuleType:
+def import_optional(module: str, *, feature: str, pip: str | None = None) -> ModuleType:
     """Import a heavy or optional package, or raise an `ImportError` that names the package to
     install.
     """
@@ -153,7 +151,7 @@ def import_optional(
     except ImportError as error:
         found = f"{error}. pip install {pip or module}"
         rule = f"find the package {module!r}"
-        raise ImportError(must(feature or "this function", rule, found)) from error
+        raise ImportError(must(feature, rule, found)) from error
 
 
 def class_name(value: Any) -> str:
