@@ -72,12 +72,12 @@ class Setup(nn.Module):
         registered under two names.
         """
         own = dict([*self.named_parameters(), *self.named_buffers()])
-        given = {id(own[name]): value for name, value in values.items()}
+        given = {own[name]: value for name, value in values.items()}
         places = {
-            f"{place}.{name}": given[id(x)]
+            f"{place}.{name}": given[x]
             for place, part in self.named_modules()
             for name, x in (*part._parameters.items(), *part._buffers.items())
-            if id(x) in given
+            if x in given
         }
         functional_call(self, places, (function,), tie_weights=False)
 
