@@ -1,9 +1,9 @@
-import math
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import oracles
 import pytest
 import torch
 from torch import Tensor, nn
@@ -70,11 +70,6 @@ def test_with_the_transform() -> None:
         torch.testing.assert_close(collect_hidden_states(model, [batch], 1), rtn(plain).detach())
 
 
-def cosine(one: list[float], other: list[float]) -> float:
-    dot = sum(x * y for x, y in zip(one, other, strict=True))
-    return dot / math.sqrt(sum(x * x for x in one)) / math.sqrt(sum(y * y for y in other))
-
-
 def test_reads_no_more_than_it_needs_and_no_empty_sentence() -> None:
     batch = make_batch(3, 7, 1)
     batch["attention_mask"][1] = 0
@@ -117,7 +112,7 @@ def test_bad_input(call: Any, message: str) -> None:
 
 def test_distances() -> None:
     source, target = torch.randn(10, 5, dtype=torch.float64).split([7, 3])
-    cosines = [[cosine(s, t) for t in target.tolist()] for s in source.tolist()]
+    cosines = [[oracles.cosine(s, t) for t in target.tolist()] for s in source.tolist()]
     rows = [1 - max(row) for row in cosines]
     columns = [1 - max(column) for column in zip(*cosines, strict=True)]
     found = representation_distances(source, target, chunk=2)
