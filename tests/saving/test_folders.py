@@ -112,6 +112,21 @@ class CharCNN(pe.CharCNN):
     """A user's class that has the name of one of the library's."""
 
 
+class Scaled(PretrainedModule):
+    """A module with a buffer that no state dict has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(1), persistent=False)
+
+
+def test_a_buffer_without_values_is_named(tmp_path: Path) -> None:
+    Scaled().save_pretrained(tmp_path)
+    refused(
+        ValueError, "must hold all .*, got none for {'scale'}", Scaled.from_pretrained, tmp_path
+    )
+
+
 def local_class() -> type[pe.CharCNN]:
     class Local(pe.CharCNN):
         """A class that no name finds again."""

@@ -179,6 +179,7 @@ def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any])
         )
         require(alike, "the weights", f"hold {name!r} as {own.dtype}", tensor.dtype)
     missing = set(module.load_state_dict(weights, strict=False, assign=True).missing_keys)
+    missing |= {name for name, x in module.named_buffers() if x.is_meta}  # no file has these
     missing -= detachable_names(module) | self_saved_names(module) | set(config["tied"])
     require(not missing, "the weights", "hold all tensors of the module", f"none for {missing}")
     for name, first in config["tied"].items():
