@@ -124,13 +124,14 @@ def test_joint_trains_on_a_fraction(scenario: str, calls: list[dict]) -> None:
         assert len(words) == sum(counts)
 
 
-def test_which_sentences_joint_takes(calls: list[dict]) -> None:
+def test_which_sentences_joint_takes(tmp_path, calls: list[dict]) -> None:
     """B keeps the others of A; a larger fraction holds a smaller one; another seed draws others."""
     corpora = numbered("es", 40, 8), [numbered("nl", 23, 4)]
     choices = [{}, {"scenario": "B"}, {"sample_seed": 1}, {"fraction": 0.1}, {"fraction": 1.0}]
     for options in choices:
         options = {"scenario": "A", "seeds": (0,), **options}
-        run_joint({"a": system()}, *corpora, QUICK, **options)
+        folder = tmp_path / str(options.get("fraction"))
+        run_joint({"a": system()}, *corpora, QUICK, **options, folder=folder)
     a, b, other, small, all_ = ([w for w in first_words(c["train"]) if "nl" in w] for c in calls)
     assert a == b != other
     assert set(small) < set(a) < set(all_)

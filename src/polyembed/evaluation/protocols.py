@@ -190,7 +190,8 @@ def run_joint(
         return Corpus(corpus.language, *parts)
 
     trained = [source if scenario == "B" else sample(source), *map(sample, others)]
-    trial = _Trial(f"joint-{scenario}", trained, [source, *others, *targets])
+    drawn = f"-{sample_seed}" if sample_seed else ""  # runs of each draw have their own folder
+    trial = _Trial(f"joint-{scenario}{drawn}", trained, [source, *others, *targets])
     return _run_all(systems, [trial], options, seeds, folder, progress)
 
 
