@@ -34,9 +34,7 @@ _ROOMS = {
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _SUBPACKAGES = {*_ROOMS, "data", "evaluation", "functional", "metrics", "saving", "tables"}
 
-__all__ = sorted(
-    [*_HOMES, "__version__"], key=lambda name: (not name.isupper(), not name[0].isupper(), name)
-)
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
