@@ -101,6 +101,7 @@ def collect_hidden_states(
     return torch.cat(found)
 
 
+@torch.no_grad()
 def representation_distances(
     source: Float[Tensor, "m dim"], target: Float[Tensor, "n dim"], *, chunk: int = 1024
 ) -> RepresentationDistances:
