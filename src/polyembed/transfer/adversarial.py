@@ -25,20 +25,20 @@ class AdversarialOptions:
     """How `align_spaces` finds a first mapping without pairs; defaults as in MUSE's code.
 
     Attributes:
-        restarts: Runs, with the seeds ``seed``, ``seed + 1``, ...
-        num_epochs: Epochs a run.
-        epoch_size: Vectors of either language that the mapping learns from in an epoch.
-        batch_size: Vectors of either language in a step.
-        discriminator_steps: Steps of the discriminator before each step of the mapping.
+        restarts: The number of runs, with the seeds ``seed``, ``seed + 1``, ...
+        num_epochs: The number of epochs per run.
+        epoch_size: The number of vectors per language that the mapping learns from in an epoch.
+        batch_size: The number of vectors per language in a step.
+        discriminator_steps: The number of discriminator steps before each step of the mapping.
         hidden_size: The size of the discriminator's layers.
-        most_frequent: How many of the most frequent words the steps draw from.
+        most_frequent: The number of most frequent words that the steps draw from.
         dropout: The dropout probability of the discriminator's input.
-        smoothing: ``s``: the labels are ``1 - s`` and ``s``.
-        learning_rate: The rate of the discriminator, and of the mapping at the start.
-        decay: Factor of the mapping's learning rate, an epoch.
+        smoothing: The number ``s``: the labels are ``1 - s`` and ``s``.
+        learning_rate: The learning rate of the discriminator, and of the mapping at the start.
+        decay: The factor of the mapping's learning rate after each epoch.
         beta: The size of the step back to the orthogonal matrices.
         seed: The seed of the discriminator's weights, the draws and the dropout.
-        progress: Whether to show a bar; where there is a terminal if None.
+        progress: Whether to show a progress bar; if None, only on a terminal.
 
     Raises:
         ValueError: If a size, a probability or the learning rate is out of range.

@@ -67,20 +67,20 @@ def joint_step(
     loss (section 4.4).
 
     Args:
-        model: As in `metaxl_step`, like the other arguments.
+        model: The model; it and the other arguments are as in `metaxl_step`.
         rtn: The network that transforms source batches; None for joint training alone.
-        layer: Not used without `rtn`.
-        source: Source batches; if empty, this is a step of ordinary training.
-        target: Target batches.
-        optimizer: Over the model.
-        meta_optimizer: Over the network; it does not train if None.
-        loss: The loss of a model and a batch.
+        layer: The layer whose output is transformed; without `rtn` it is not used.
+        source: The source batches; if empty, this is a step of ordinary training.
+        target: The target batches.
+        optimizer: The optimiser of the model.
+        meta_optimizer: The optimiser of the network; if None, the network does not train.
+        loss: The function from the model and a batch to the mean loss.
         languages: The languages of the source batches, for several networks.
         target_weight: The weight of the target's loss; the paper has 1.
         weight: The share of the transform.
-        max_grad_norm: Clip the model's gradient to this norm.
-        meta_max_grad_norm: Clip the network's gradient to this norm.
-        amp_dtype: Autocast to this dtype.
+        max_grad_norm: The norm to which the model's gradient is clipped.
+        meta_max_grad_norm: The norm to which the network's gradient is clipped.
+        amp_dtype: The dtype in which the losses are computed.
 
     Returns:
         The loss and the norms.

@@ -41,7 +41,7 @@ class MetaXLStep(NamedTuple):
         target_loss: The target loss after the look-ahead.
         source_norm: The norm of the inner loss's gradient, before clipping.
         meta_norm: The norm of the meta-gradient, before clipping.
-        cosine: Between the inner loss's gradient and the target's.
+        cosine: The cosine between the gradients of the inner loss and of the target loss.
     """
 
     source_loss: float
@@ -118,17 +118,17 @@ def metaxl_gradients(
             With 0, `target_support` is None, and this is algorithm 1 as printed, which trains the
             model on source batches alone.
         weight: The share of the transform; see `transformed_output`.
-        method: One of the above.
+        method: The method, one of the above.
         amp_dtype: The dtype in which the losses are computed, ``torch.bfloat16``.
 
     Returns:
         Losses, norms, and the cosine between the source's and the target's gradient.
 
     Raises:
-        ValueError: If there is no batch, no `target_support` for its weight, a loss or a gradient
-            that is not finite (weights are then unchanged), a compiled model, an `rtn` without
-            effect on the source loss, an option out of range, or a function without second
-            derivatives.
+        ValueError: If there is no batch, or no `target_support` for its weight; if a loss or a
+            gradient is not finite (weights are then unchanged); if the model is compiled, `rtn` has
+            no effect on the source loss, or an option is out of range; or if a function has no
+            second derivatives.
         TypeError: If the model is wrapped, or a single batch is given in place of a list of
             batches.
         RuntimeError: If the layer did not run.
