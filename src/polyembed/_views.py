@@ -43,15 +43,15 @@ def copied_tree(module: Module, change: Callable[[nn.Module], None]) -> Module:
     Returns:
         The copy, which shares every parameter and buffer.
     """
-    copies: dict[int, nn.Module] = {}
+    copies: dict[nn.Module, nn.Module] = {}
 
     def view(part: nn.Module) -> nn.Module:
-        if id(part) not in copies:
-            copies[id(part)] = copy = shallow_copy(part)
+        if part not in copies:
+            copies[part] = copy = shallow_copy(part)
             change(copy)
             for name, child in part._modules.items():
                 copy._modules[name] = None if child is None else view(child)
-        return copies[id(part)]
+        return copies[part]
 
     return view(module)  # type: ignore[return-value]
 

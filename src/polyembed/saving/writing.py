@@ -162,11 +162,11 @@ def self_saved_names(module: nn.Module) -> set[str]:
 
 def tied_names(module: nn.Module) -> dict[str, str]:
     """Map the second and later names of a shared parameter or buffer to its first name."""
-    first: dict[int, str] = {}
+    first: dict[Tensor, str] = {}
     return {
-        name: first[id(tensor)]
+        name: first[tensor]
         for name, tensor in named_tensors(module)
-        if first.setdefault(id(tensor), name) != name
+        if first.setdefault(tensor, name) != name
     }
 
 

@@ -266,15 +266,15 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         >>> encoder_layer(model, 3) is model.bert.encoder.layer[2]
         True
     """
-    encoders: dict[int, Any] = {}
+    encoders: set[Any] = set()
     for module in model.modules():
         base = getattr(module, "base_model", None)
         inner = getattr(base, "base_model", None) is base  # not so of what peft wraps around it
         if inner and hasattr(getattr(base, "config", None), "num_hidden_layers"):
-            encoders[id(base)] = base
+            encoders.add(base)
     rule = "hold one transformers encoder (else give the layer's module)"
     require(len(encoders) == 1, "model", rule, f"{len(encoders)} in {class_name(model)}")
-    [encoder] = encoders.values()
+    [encoder] = encoders
     count = encoder.config.num_hidden_layers
     require(0 <= number <= count, "layer", f"be between 0 (embeddings) and {count}", number)
     if number == 0:

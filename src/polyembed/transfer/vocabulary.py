@@ -158,8 +158,9 @@ def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: 
         if hasattr(part, "n_words"):
             part.n_words = rows
     output = model.get_output_embeddings()
-    found = [_table(model), getattr(output, "weight", None), getattr(output, "bias", None)]
-    for table in {id(x): x for x in found if x is not None}.values():  # tied ones once
+    # tied ones once
+    tables: set[Any] = {_table(model), *(getattr(output, x, None) for x in ("weight", "bias"))}
+    for table in tables - {None}:
         means = {origin: table[list(origin)].float().mean(0) for origin in {*origins.values()}}
         for i, origin in origins.items():
             table[i] = means[origin]
