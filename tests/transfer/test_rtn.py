@@ -1,4 +1,5 @@
 import math
+from collections import namedtuple
 from typing import Any
 
 import pytest
@@ -84,12 +85,14 @@ def test_where_the_gradient_goes() -> None:
     assert gradient(rtn()).sub(1).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("kind", [tuple, list])
-def test_transforms_a_tensor_or_the_first_item(kind: type) -> None:
+@pytest.mark.parametrize("kind", [tuple, list, namedtuple("Pair", "h rest")._make])
+def test_transforms_a_tensor_or_the_first_item(kind: Any) -> None:
     inner, outer = nn.Identity(), Wrap(kind)
     model = nn.Sequential(inner, outer)
     with transformed_output([inner, outer], lambda h: 2 * h):
-        assert model(torch.ones(1)) == kind([torch.full((1,), 4.0), 1.0])
+        found = model(torch.ones(1))
+        assert found == (expected := kind([torch.full((1,), 4.0), 1.0]))
+        assert type(found) is type(expected)
     assert model(torch.ones(1)) == kind([torch.ones(1), 1.0])
 
 

@@ -182,7 +182,10 @@ def hooks(
             start = states if cut is None else cut(states)
             new = function(start)
             new = new if share is None else start + share * (new - start)
-            return new if states is output else type(output)((new, *output[1:]))
+            if states is output:
+                return new
+            make = getattr(output, "_make", type(output))  # a named tuple's class takes no list
+            return make((new, *output[1:]))
 
         return transformed
 
