@@ -298,21 +298,19 @@ class CachedEmbedder(WordEmbedder):
         self.encoder = encoder.requires_grad_(False)
         self.fusion = check_fusion(fusion)
         self.normalize = normalize
-        self.store: FeatureStore | None = None
-        numbers = [0] if self.layers is None else self.layers
+        numbers = self.layers or [0]
         self._count = getattr(encoder, "num_hidden_states", 1) if self.layers else 1
-        chosen = list(dict.fromkeys(self.fusion.chosen(range(self._count))))
+        chosen = self.fusion.chosen(range(self._count))
         lacking = sorted(set(chosen) - set(numbers))
         rule = f"hold the layers that {class_name(self.fusion)} reads"
         require(not lacking, "layers", rule, f"{numbers} without {lacking}")
         self._chosen = {layer: numbers.index(layer) for layer in chosen}
         self._shape = len(numbers), encoder.embedding_dim
+        self.attach(store)
         mean, deviation = torch.zeros(self._shape), torch.ones(self._shape)
-        if store is not None:
-            self.attach(store)
-            if normalize == "standardize":
-                require(len(store.features) > 0, "store", "hold words to standardise by", "none")
-                mean, deviation = (value.float() for value in store.statistics)
+        if store is not None and normalize == "standardize":
+            require(len(store.features) > 0, "store", "hold words to standardise by", "none")
+            mean, deviation = (value.float() for value in store.statistics)
         self.register_buffer("mean", mean)
         self.register_buffer("deviation", deviation)
 
@@ -385,11 +383,6 @@ class CachedEmbedder(WordEmbedder):
             return F.rms_norm(state, state.shape[-1:])
         has_pieces = (state != 0).any(-1, keepdim=True)
         return torch.where(has_pieces, (state - self.mean[place]) / self.deviation[place], 0.0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments without the store."""
-        names = ("encoder", "layers", "fusion", "normalize")
-        return {name: getattr(self, name) for name in names}
 
 
 def _check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> list[int] | None:
