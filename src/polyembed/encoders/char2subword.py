@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
-from polyembed._checks import check_ids, check_positive, check_probability, require
+from polyembed._checks import check_positive, check_probability, require
 from polyembed._progress import progress_bar
-from polyembed.embeddings.table import look_up
+from polyembed.embeddings.table import embed_units
 from polyembed.embeddings.transformer import TransformerStack
 from polyembed.functional.neighbors import nearest_cosine
 from polyembed.saving import PretrainedModule
@@ -188,14 +188,10 @@ class Char2Subword(PretrainedModule):
         self, ids: Int[Tensor, "*batch character"]
     ) -> Float[Tensor, "*batch embedding_dim"]:
         """Compute one vector for each piece from the ids that `spell` returns."""
-        check_ids("ids", ids)
-        if ids.shape[-1] == 0:
-            ids = ids.new_zeros(*ids.shape[:-1], 1)
-        batch = ids.shape[:-1]
-        rows = ids.reshape(batch.numel(), ids.shape[-1])
-        mask = rows.ne(0)
-        # (piece, character, hidden)
-        states = self.transformer(look_up(rows, self.characters.weight, 0), mask)
+        x, mask = embed_units(ids, self.characters.weight)
+        *batch, length, dim = x.shape
+        mask = mask.reshape(-1, length)
+        states = self.transformer(x.reshape(-1, length, dim), mask)  # (piece, character, hidden)
         vectors = self.mean + self.scale * self.projection(self._read(states))
         vectors = torch.where(mask.any(-1, keepdim=True), vectors, 0.0)
         return vectors.reshape(*batch, self.embedding_dim)
@@ -283,7 +279,7 @@ class Char2Subword(PretrainedModule):
         apart = int(held_out * len(order))
         require(apart < len(order), "vocabulary", "leave a row to learn from", len(order))
         left_out, learned = sorted(order[:apart]), sorted(order[apart:])
-        targets = table[torch.tensor(learned, device=device)]
+        targets = table[learned]
         with torch.no_grad():
             self.mean.copy_(targets.mean(0))
             self.scale.copy_((targets - self.mean).square().mean().sqrt())
@@ -292,8 +288,7 @@ class Char2Subword(PretrainedModule):
         losses: list[float] = []
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
-            trained = [value for value in self.parameters() if value.requires_grad]
-            optimizer = AdamW(trained, lr=learning_rate)
+            optimizer = AdamW(self.parameters(), lr=learning_rate)
             scheduler = OneCycleLR(optimizer, learning_rate, total_steps=max(steps, 2))
             self.train()
             for _ in progress_bar(range(num_train_epochs), progress=progress, desc="characters"):
