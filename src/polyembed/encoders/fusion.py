@@ -24,6 +24,7 @@ from polyembed.functional.masking import masked_mean, select_valid, widened
 from polyembed.saving import PretrainedModule
 
 Hidden = Float[Tensor, "batch seq hidden"]
+Mask = Bool[Tensor, "batch seq"] | None
 T = TypeVar("T")
 
 
@@ -34,9 +35,7 @@ class LayerFusion(PretrainedModule):
     The content of padding does not matter, and masked positions of the result are zeros.
     """
 
-    def forward(
-        self, hidden_states: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None = None
-    ) -> Hidden:
+    def forward(self, hidden_states: Sequence[Hidden], mask: Mask = None) -> Hidden:
         """Fuse the layers.
 
         Args:
@@ -67,7 +66,7 @@ class LayerFusion(PretrainedModule):
         """
 
     @abstractmethod
-    def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
+    def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
         """Fuse the chosen layers, whose masked positions are zeros."""
 
 
@@ -86,7 +85,7 @@ class LastLayer(LayerFusion):
         """Return the last layer."""
         return hidden_states[-1:]
 
-    def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
+    def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
         """Return the only layer."""
         return layers[0]
 
@@ -117,7 +116,7 @@ class SingleLayer(LayerFusion):
         """Return the layer."""
         return [_layer(hidden_states, self.layer, "layer")]
 
-    def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
+    def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
         """Return the only layer, scaled by the gate."""
         gated: Tensor = layers[0] if self.gate is None else self.gate(layers[0], mask)
         return gated
@@ -150,7 +149,7 @@ class LayerAverage(LayerFusion):
             return hidden_states
         return [_layer(hidden_states, layer, "layers") for layer in self.layers]
 
-    def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
+    def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
         """Average them."""
         return sum(layers[1:], layers[0]) / len(layers)
 
@@ -192,7 +191,7 @@ class ScalarMix(LayerFusion):
         require(found == count, "hidden_states", f"hold {count} layers", found)
         return hidden_states
 
-    def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
+    def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
         """Weight and add them."""
         weights = self.weights.to(layers[0].dtype).unbind()
         first, *others = (w * states for w, states in zip(weights, layers, strict=True))
@@ -254,20 +253,18 @@ class DLFA(LayerFusion):
         """Return the lower layer and the last."""
         return [_layer(hidden_states, self.lower_layer, "lower_layer"), hidden_states[-1]]
 
-    def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
+    def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
         """Mix them."""
         lower, last = layers
         w = self._weight(lower, last, mask)
         return last + w * (lower - last)
 
-    def weight(
-        self, hidden_states: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None = None
-    ) -> Hidden:
+    def weight(self, hidden_states: Sequence[Hidden], mask: Mask = None) -> Hidden:
         """Return ``w``, the weight of the lower layer for each number; the last has ``1 - w``."""
         lower, last = self.chosen(hidden_states)
         return self._weight(lower, last, mask)
 
-    def _weight(self, lower: Hidden, last: Hidden, mask: Tensor | None) -> Hidden:
+    def _weight(self, lower: Hidden, last: Hidden, mask: Mask) -> Hidden:
         mean = (lower + last) / 2
         found: Tensor = (self.aif.weight if self.weighting == "sigmoid" else self.aif)(mean, mask)
         return found
@@ -349,7 +346,7 @@ class AIF(PretrainedModule):
         self.first = _Branch(hidden_size, hidden_size // reduction_ratio)
         self.second = _Branch(hidden_size, hidden_size // reduction_ratio)
 
-    def forward(self, x: Hidden, mask: Bool[Tensor, "batch seq"] | None = None) -> Hidden:
+    def forward(self, x: Hidden, mask: Mask = None) -> Hidden:
         """Scale each number by its weight.
 
         Args:
@@ -359,10 +356,9 @@ class AIF(PretrainedModule):
         Returns:
             ``x * weight(x)``, zeros at masked positions.
         """
-        weight = self.weight(x, mask)
-        return select_valid(x, mask) * weight
+        return self.weight(x, mask) * select_valid(x, mask)
 
-    def weight(self, x: Hidden, mask: Bool[Tensor, "batch seq"] | None = None) -> Hidden:
+    def weight(self, x: Hidden, mask: Mask = None) -> Hidden:
         """Compute the weight of each number.
 
         Args:

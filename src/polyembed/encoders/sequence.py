@@ -17,6 +17,8 @@ from polyembed.embeddings.transformer import TransformerStack
 from polyembed.functional.masking import select_valid, valid_first, valid_places
 from polyembed.saving import PretrainedModule
 
+Mask = Bool[Tensor, "batch word"] | None
+
 
 class SequenceEncoder(PretrainedModule):
     """Words in context: ``x (batch, word, input_size)``, ``mask`` to
@@ -38,7 +40,7 @@ class SequenceEncoder(PretrainedModule):
 
     @abstractmethod
     def forward(
-        self, x: Float[Tensor, "batch word input"], mask: Bool[Tensor, "batch word"] | None = None
+        self, x: Float[Tensor, "batch word input"], mask: Mask = None
     ) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their context.
 
@@ -50,7 +52,7 @@ class SequenceEncoder(PretrainedModule):
             Vectors in context, zeros at masked positions.
         """
 
-    def check_inputs(self, x: Tensor, mask: Tensor | None) -> None:
+    def check_inputs(self, x: Tensor, mask: Mask) -> None:
         """Require ``(batch, word, input_size)`` and a mask of its first two axes."""
         check_dim("x", x, 3, "batch, word, input_size")
         check_last_dim("x", x, self.input_size, next(self.parameters(), None))
@@ -146,7 +148,7 @@ class TransformerSequenceEncoder(SequenceEncoder):
         return self.hidden_size
 
     def forward(
-        self, x: Float[Tensor, "batch word input"], mask: Bool[Tensor, "batch word"] | None = None
+        self, x: Float[Tensor, "batch word input"], mask: Mask = None
     ) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their context; see `SequenceEncoder.forward`."""
         self.check_inputs(x, mask)
@@ -219,7 +221,7 @@ class LSTMSequenceEncoder(SequenceEncoder):
         return 2 * self.hidden_size
 
     def forward(
-        self, x: Float[Tensor, "batch word input"], mask: Bool[Tensor, "batch word"] | None = None
+        self, x: Float[Tensor, "batch word input"], mask: Mask = None
     ) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their context; see `SequenceEncoder.forward`."""
         self.check_inputs(x, mask)

@@ -1,11 +1,11 @@
 """A linear path beside a sequence encoder: words and their neighbours score the tags directly."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive
-from polyembed.encoders.sequence import SequenceEncoder, reorder
+from polyembed.encoders.sequence import Mask, SequenceEncoder, reorder
 from polyembed.functional.masking import select_valid, valid_first, valid_places
 
 
@@ -54,7 +54,7 @@ class WideAndDeepEncoder(SequenceEncoder):
         return self.num_tags + (0 if self.encoder is None else int(self.encoder.embedding_dim))  # type: ignore[arg-type]
 
     def forward(
-        self, x: Float[Tensor, "batch word input"], mask: Bool[Tensor, "batch word"] | None = None
+        self, x: Float[Tensor, "batch word input"], mask: Mask = None
     ) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their context; see `SequenceEncoder.forward`."""
         self.check_inputs(x, mask)

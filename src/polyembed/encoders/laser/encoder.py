@@ -42,6 +42,9 @@ from polyembed.text.laser import (
 )
 from polyembed.vectors.laser import fetch_laser, read_merges, read_pieces
 
+Ids = Int[Tensor, "batch piece"]
+Mask = Bool[Tensor, "batch piece"] | None
+
 
 class LaserEncoder(PretrainedModule):
     """The encoder of LASER 1 and 2:
@@ -135,9 +138,7 @@ class LaserEncoder(PretrainedModule):
             raise ValueError(must(str(path), "hold parts that fit together", error)) from error
         return encoder.eval()
 
-    def forward(
-        self, token_ids: Int[Tensor, "batch piece"], mask: Bool[Tensor, "batch piece"] | None = None
-    ) -> Float[Tensor, "batch dim"]:
+    def forward(self, token_ids: Ids, mask: Mask = None) -> Float[Tensor, "batch dim"]:
         """Encode sentences.
 
         Args:
@@ -152,7 +153,7 @@ class LaserEncoder(PretrainedModule):
         return masked_max(self.last_hidden_state(token_ids, mask), mask)
 
     def hidden_states(
-        self, token_ids: Int[Tensor, "batch piece"], mask: Bool[Tensor, "batch piece"] | None = None
+        self, token_ids: Ids, mask: Mask = None
     ) -> list[Float[Tensor, "batch piece dim"]]:
         """Compute the embeddings and the states of each layer.
 
@@ -168,7 +169,7 @@ class LaserEncoder(PretrainedModule):
         return [_in_place(x, mask) for x in self._layers(token_ids, mask)]
 
     def last_hidden_state(
-        self, token_ids: Int[Tensor, "batch piece"], mask: Bool[Tensor, "batch piece"] | None = None
+        self, token_ids: Ids, mask: Mask = None
     ) -> Float[Tensor, "batch piece dim"]:
         """Compute the states of the last layer; without gradients, earlier layers are freed on the
         way.
