@@ -62,11 +62,9 @@ def test_damaged_stores_are_refused(tmp_path: Path) -> None:
     refused(FileNotFoundError, "cache_features writes such a folder", FeatureStore, tmp_path)
     folder = cache_features(build_encoder(), ONCE, tmp_path / "store").folder
     index = json.loads((folder / "index.json").read_text())
-    for change, message in (
-        ({"sentences": [["me"]]}, r"intact features .* must have shape \(1, 1, 8\), got"),
-    ):
-        (folder / "index.json").write_text(json.dumps({**index, **change}))
-        refused(ValueError, message, FeatureStore, folder)
+    (folder / "index.json").write_text(json.dumps({**index, "sentences": [["me"]]}))
+    message = r"intact features .* must have shape \(1, 1, 8\), got"
+    refused(ValueError, message, FeatureStore, folder)
 
 
 @pytest.mark.parametrize(
