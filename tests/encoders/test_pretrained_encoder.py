@@ -78,6 +78,12 @@ def test_the_embedding_layer_is_frozen_whatever_its_names_are(name: str, layers:
     assert any(name.startswith(layers) for name in trained)
 
 
+def test_the_embeddings_of_canine_are_frozen() -> None:
+    """It has no table of pieces, and raised."""
+    ours = pe.PretrainedWordEncoder(build("Canine", **SMALL), freeze="embeddings")
+    assert not any(p.requires_grad for p in ours.model.char_embeddings.parameters())
+
+
 def test_the_windows_of_a_sentence_do_not_depend_on_its_batch() -> None:
     """RoBERTa counts positions from after the padding's; the tokenizer's side has no effect."""
     left, model = word_piece_tokenizer(), tiny_model("xlm-roberta", max_position_embeddings=16)

@@ -487,11 +487,12 @@ def most_positions(model: nn.Module) -> int | None:
 
 def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
     """Yield the parameters before the first layer: tables and their norm, by any name."""
-    tables = {model.get_input_embeddings()}  # type: ignore[operator]
-    for name, module in model.named_modules():  # a number in the name is a layer's
-        if isinstance(module, nn.Embedding) and not any(part.isdigit() for part in name.split(".")):
-            tables.add(module)
-    inside = {id(parameter) for table in tables for parameter in table.parameters()}
+    inside = {
+        id(parameter)
+        for name, module in model.named_modules()  # a number in the name is a layer's
+        if isinstance(module, nn.Embedding) and not any(part.isdigit() for part in name.split("."))
+        for parameter in module.parameters()
+    }
     for name, parameter in model.named_parameters():
         # of DeBERTa and MPNet, which every layer reads
         relative = "rel_embeddings" in name or "relative" in name
