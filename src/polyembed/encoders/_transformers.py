@@ -82,16 +82,13 @@ def without_wrapper(model: Any) -> tuple[Any, dict[str, Any]]:
     return model.get_base_model(), adapters
 
 
-def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Write a model and its adapter into subfolders; return the name of each.
+def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> None:
+    """Write a model and its adapter into the subfolders `ENCODER` and `ADAPTER`.
 
     Args:
         model: A model of transformers.
         adapters: The configurations of its adapters by name.
         folder: An empty folder.
-
-    Returns:
-        The names of the subfolders, by argument.
 
     Raises:
         TypeError: If transformers does not export the model's class, or its adapters are several,
@@ -102,16 +99,13 @@ def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> dict[s
     name = class_name(model)
     if getattr(transformers, name, None) is not type(model):
         raise TypeError(must("model", "be a public class of transformers to be saved", name))
-    state = model.state_dict()
-    if adapters:
-        state = _write_adapter(model, adapters, folder / ADAPTER)
+    state = _write_adapter(model, adapters, folder / ADAPTER) if adapters else model.state_dict()
     plain: Any = copied_tree(model, lambda part: vars(part).pop("_hf_peft_config_loaded", None))
     plain.config = deepcopy(model.config)  # transformers writes to it
     how = getattr(plain.config, "quantization_config", None)
     if getattr(how, "quant_method", None) == "gguf":  # of the file: in memory it is plain numbers
         del plain.hf_quantizer, plain.config.quantization_config
     plain.save_pretrained(folder / ENCODER, state_dict=state)
-    return {ENCODER: ENCODER, **({ADAPTER: ADAPTER} if adapters else {})}
 
 
 def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
@@ -120,10 +114,10 @@ def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
 
     strange = sorted(x for x in os.listdir(folder) if not re.fullmatch(MODEL_FILES, x))
     require(not strange, str(folder), "hold the files of a model alone", strange)
-    text = (folder / "config.json").read_text("utf-8")
-    found = STRANGE_SETTINGS.search(json.dumps(json.loads(text)))
+    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    found = STRANGE_SETTINGS.search(json.dumps(settings))
     require(not found, "the encoder", "be described without code", found and found[0])
-    architecture = (json.loads(text).get("architectures") or [""])[0]
+    architecture = (settings.get("architectures") or [""])[0]
     cls = getattr(transformers, str(architecture), None)
     known = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
     require(known, "architectures", "name a model of transformers", repr(architecture))

@@ -75,7 +75,7 @@ class CharWordEncoder(ContextualEmbedder):
     ) -> None:
         super().__init__()
         check_choice("unit", unit, ("piece", "word"))
-        table = encoder.model.get_input_embeddings()  # type: ignore[operator]
+        table = encoder.model.get_input_embeddings()
         plain = isinstance(table, nn.Embedding) and not hasattr(table, "embed_scale")
         require_type(plain, "encoder", "have a plain table of its pieces", table)
         size, dim = table.embedding_dim, char2subword.embedding_dim
@@ -127,7 +127,7 @@ class CharWordEncoder(ContextualEmbedder):
         """Compute the vectors of spelled units; special symbols have rows of the table."""
         special = spellings[:, :1] - self.char2subword.num_embeddings
         vectors = self.char2subword(torch.where(special < 0, spellings, 0))
-        table = self.encoder.model.get_input_embeddings().weight  # type: ignore[operator]
+        table = self.encoder.model.get_input_embeddings().weight
         rows = F.embedding(special[:, 0].clamp(min=0), table).to(vectors.dtype)
         return torch.where(special < 0, vectors, rows)
 

@@ -103,7 +103,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
     has none.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({ENCODER, TOKENIZER, ADAPTER})
+    # no configuration names a model
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"model", ENCODER, TOKENIZER, ADAPTER})
     self_saved_modules = ("model",)
 
     def __init__(
@@ -125,15 +126,14 @@ class PretrainedWordEncoder(ContextualEmbedder):
             found, tokenizer = open_model(model, tokenizer)
         require_type(hasattr(found, "base_model"), "model", "be an encoder of transformers", model)
         found, self.adapters = without_wrapper(found)
-        self.model: nn.Module = found.base_model
-        known = inspect.signature(self.model.forward).parameters
-        rule, got = "be an encoder of transformers", class_name(self.model)
+        self.model: Any = found.base_model
+        known, got = inspect.signature(self.model.forward).parameters, class_name(self.model)
         if "input_ids" not in known or not hasattr(self.model.config, "hidden_size"):
             rule = "be an encoder of text, with a hidden_size (of pictures and text: its text part)"
             raise TypeError(must("model", rule, f"{got}, which reads {', '.join(known)}"))
         if "decoder_input_ids" in known:
-            advice = "give its get_encoder(), or T5EncoderModel for T5"
-            raise TypeError(must("model", rule, f"{got}, which decodes too ({advice})"))
+            got += ", which decodes too (give its get_encoder(), or T5EncoderModel for T5)"
+            raise TypeError(must("model", "be an encoder of transformers", got))
         # a causal model keeps keys and values of all layers otherwise
         self._no_cache = {"use_cache": False} if "use_cache" in known else {}
         self.is_causal, self._padding_counts = _behaviour(self.model, self._no_cache)
@@ -199,8 +199,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
     @property
     def embedding_dim(self) -> int:
         """The size of a word's vector."""
-        config: Any = self.model.config
-        return int(config.hidden_size)
+        return int(self.model.config.hidden_size)
 
     @property
     def num_hidden_states(self) -> int:
@@ -209,8 +208,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into the model's pieces."""
-        options: Any = {"max_length": self.max_length, "overflow": self.overflow}
-        return self._known(align_words(sentences, self.tokenizer, **options))
+        limit, overflow = self.max_length, self.overflow
+        found = align_words(sentences, self.tokenizer, max_length=limit, overflow=overflow)
+        return self._known(found)
 
     def forward(
         self, pieces: Pieces, *, table: Float[Tensor, "row hidden"] | None = None
@@ -338,9 +338,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state in a new process."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        model: Any = self.model
         with torch.device("meta"):  # transformers notes a class's outputs when one is built
-            type(model)(model.config)
+            type(self.model)(self.model.config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy the modules themselves, so that a layer copied with its encoder remains the
@@ -376,8 +375,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
         # a row of padding alone attends to its first place: a softmax without entries would be NaN
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         attended = mask | (first & ~mask.any(1, keepdim=True))
-        types = {} if token_types is None else {"token_type_ids": token_types}
         inputs = {"input_ids": ids} if table is None else {"inputs_embeds": F.embedding(ids, table)}
+        if token_types is not None:
+            inputs["token_type_ids"] = token_types
         learns = self.freeze != "all" or (table is not None and table.requires_grad)
         with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
             try:
@@ -385,7 +385,6 @@ class PretrainedWordEncoder(ContextualEmbedder):
                     **inputs,
                     attention_mask=attended.long(),
                     output_hidden_states=everything,
-                    **types,
                     **self._no_cache,
                 )
             except IndexError as error:  # on a CPU; on a GPU the kernel asserts
@@ -407,17 +406,15 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments but the model and the tokenizer, which are files."""
-        names = ("fusion", "pooling", "freeze", "overflow", "max_length")
         about = {"adapter_name": next(iter(self.adapters), None), "probed": probe(self.tokenizer)}
-        return {**{name: getattr(self, name) for name in names}, **about}
+        return {**super().get_config(), **about}
 
     def write_files(self, folder: Path) -> dict[str, str]:
         """Write the model, its adapter and the tokenizer as transformers and peft do."""
-        written = write_model(self.model, self.adapters, folder)
+        write_model(self.model, self.adapters, folder)
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(folder / TOKENIZER)
-            written[TOKENIZER] = TOKENIZER
-        return written
+        return {name: name for name in sorted(os.listdir(folder))}  # a subfolder for each argument
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -428,7 +425,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
 
 @torch.no_grad()
-def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
+def _behaviour(model: Any, options: dict[str, Any]) -> tuple[bool, bool]:
     """Check by running a model whether it is causal, and whether padding changes the vectors of
     words.
 
@@ -441,8 +438,7 @@ def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
     """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
-    config: Any = model.config
-    kind = type(config)
+    config, kind = model.config, type(model.config)
     named = kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING
     first = next(model.parameters())
     padding = getattr(config, "pad_token_id", None) or 0
@@ -527,9 +523,7 @@ def plan_windows(
     room = size - before - after
     step = room - room // 2
     place, give = torch.arange(size), torch.zeros(mask.shape, dtype=torch.int64)
-    takes = [place.new_zeros(0, size)]
-    reals = [takes[0].bool()]
-    count = 0
+    takes, reals, count = [], [], 0
     for row, length in enumerate(mask.sum(1).tolist()):
         beyond = max(0, length - size)
         start = torch.tensor([*range(0, beyond, step), beyond])
