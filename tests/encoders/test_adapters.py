@@ -80,6 +80,7 @@ def ia3() -> nn.Module:
         lambda: lora(target_modules="all-linear"),
         ia3,
         lambda: lora(with_head(), target_modules=r"bert\.encoder\.layer\.[01]\..*query"),
+        lambda: lora(with_head(), task_type="TOKEN_CLS"),
     ],
 )
 def test_saved_and_opened(build, tmp_path: Path) -> None:

@@ -209,9 +209,8 @@ def _write_adapter(model: Any, adapters: Mapping[str, Any], folder: Path) -> dic
     [(name, config)] = adapters.items()
     if any(getattr(part, "merged", False) is True for part in model.modules()):
         raise TypeError(must("the adapter", "not be merged into the weights to be saved", name))
-    parts = (".base_layer.", ".original_module.")
     state = {
-        parts[0].join(key.split(parts[1])).replace(parts[0], "."): value
+        key.replace(".base_layer.", "."): value
         for key, value in model.state_dict().items()
         if name not in key.split(".")
     }
@@ -219,13 +218,14 @@ def _write_adapter(model: Any, adapters: Mapping[str, Any], folder: Path) -> dic
         plain = type(model)(model.config).state_dict()
     strange = sorted(key for key in set(state) ^ set(plain) if not key.startswith("pooler."))
     config = copy(config)
+    config.modules_to_save = None  # a head's, which is not here; the encoder's own are strange
     if isinstance(config.target_modules, str):  # a pattern may name layers of a whole with a head
         places = [key for key, part in model.named_modules() if name in getattr(part, "r", ())]
-        config.target_modules = places
         strange += [] if places else [config.target_modules]
-    if strange or getattr(config, "modules_to_save", None):
+        config.target_modules = places
+    if strange:
         rule = f"change layers alone to be saved ({RECIPE})"
-        raise TypeError(must("the adapter", rule, strange or config.modules_to_save))
+        raise TypeError(must("the adapter", rule, strange[:3]))
     config.save_pretrained(folder)
     holder = copied_tree(model, lambda part: None)
     holder.peft_config = {name: config}
