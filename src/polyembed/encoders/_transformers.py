@@ -72,11 +72,11 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
 
 def without_wrapper(model: Any) -> tuple[Any, dict[str, Any]]:
     """Return the model of transformers inside a `PeftModel`, and its adapters' configurations."""
-    adapters = dict(getattr(model, "peft_config", None) or {})
+    adapters = dict(getattr(model, "peft_config", {}))
     if not hasattr(model, "get_base_model"):
         return model, adapters
     for name, config in adapters.items():
-        if getattr(config, "is_prompt_learning", False):
+        if config.is_prompt_learning:
             got = f"{class_name(config)} in {name!r}"
             raise TypeError(must("model", "have adapters inside its layers, as LoRA", got))
     return model.get_base_model(), adapters
