@@ -117,6 +117,11 @@ def test_overflow(unit: str, most: str) -> None:
             "^char2subword must give vectors of size 8, got 5$",
             lambda: encoder(module=Char2Subword("abc", 5, **SMALL)),
         ),
+        (
+            TypeError,
+            "^encoder must have a tokenizer, got NoneType$",
+            lambda: pe.CharWordEncoder(pe.PretrainedWordEncoder(tiny_model("bert")), characters()),
+        ),
     ],
 )
 def test_bad_input(error: type[Exception], message: str, call) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.encoders import SingleLayer
+from polyembed.encoders import AIF, SingleLayer
 from polyembed.encoders.fusion import MaskedBatchNorm
 
 # figure 4: without a branch, the other one stands there twice
@@ -30,7 +30,7 @@ def shaken(module: nn.Module) -> nn.Module:
     return module.double()
 
 
-def weight_by_loops(aif: pe.encoders.AIF, x: Tensor) -> Tensor:
+def weight_by_loops(aif: AIF, x: Tensor) -> Tensor:
     """Compute the weights of all valid positions, one after another."""
     branches = []
     for module in (aif.first, aif.second):
@@ -45,7 +45,7 @@ def weight_by_loops(aif: pe.encoders.AIF, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("branches", BRANCHES)
 def test_aif_is_equations_1_to_3(states: list[Tensor], branches: str) -> None:
-    aif, x = shaken(pe.encoders.AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
+    aif, x = shaken(AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
     expected = weight_by_loops(aif, x)
     # a sentence without words takes no part in the statistics, nor does NaN in padding
     spoilt = torch.cat([torch.where(MASK[..., None], x, float("nan")), x[:1]])
@@ -113,14 +113,14 @@ def test_average_and_last(states: list[Tensor]) -> None:
 
 def test_a_single_layer_passes_its_own_gate(states: list[Tensor]) -> None:
     assert torch.equal(SingleLayer(1)(states), states[1])
-    gate = shaken(pe.encoders.AIF(6, reduction_ratio=2)).eval()
+    gate = shaken(AIF(6, reduction_ratio=2)).eval()
     gated = SingleLayer(-1, gate=gate)
     torch.testing.assert_close(gated(states, MASK), gate(states[3], MASK))
 
 
 def test_kaiming_initialisation() -> None:
     torch.manual_seed(0)
-    aif = pe.encoders.AIF(64, reduction_ratio=2)
+    aif = AIF(64, reduction_ratio=2)
     for branch in (aif.first, aif.second):
         for part in (branch.down, branch.up):
             assert part.weight.std().item() == pytest.approx((2 / part.in_features) ** 0.5, rel=0.1)

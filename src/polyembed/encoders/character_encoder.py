@@ -75,6 +75,8 @@ class CharWordEncoder(ContextualEmbedder):
     ) -> None:
         super().__init__()
         check_choice("unit", unit, ("piece", "word"))
+        tokenizer = encoder.tokenizer
+        require_type(tokenizer is not None, "encoder", "have a tokenizer", tokenizer)
         table = encoder.model.get_input_embeddings()
         plain = isinstance(table, nn.Embedding) and not hasattr(table, "embed_scale")
         require_type(plain, "encoder", "have a plain table of its pieces", table)
@@ -83,7 +85,7 @@ class CharWordEncoder(ContextualEmbedder):
         self.encoder = encoder
         self.char2subword = char2subword
         self.unit = unit
-        self.surfaces = piece_surfaces(encoder.tokenizer)
+        self.surfaces = piece_surfaces(tokenizer)
 
     @property
     def embedding_dim(self) -> int:
