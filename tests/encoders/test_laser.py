@@ -9,6 +9,7 @@ import torch
 from checks import refused
 from laser_files import OPTIONS, SIZES, parts, small_encoder, write_checkpoint
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from toys import toy_bpe_tokenizer
 
 from polyembed.encoders import LaserEncoder
@@ -22,15 +23,10 @@ SENTENCES = [
 ]
 
 
-def padded(rows: list[list[int]], *, left: bool = False) -> torch.Tensor:
-    width = max(map(len, rows))
-    filler = [[1] * (width - len(row)) for row in rows]
-    return torch.tensor([f + row if left else row + f for row, f in zip(rows, filler, strict=True)])
-
-
-def ids_of(sentences: list[list[str]]) -> list[list[int]]:
+def padded_ids(side: str = "right") -> torch.Tensor:
     dictionary = toy_bpe_tokenizer().dictionary
-    return [[*dictionary.ids(pieces), dictionary.end_id] for pieces in sentences]
+    rows = [torch.tensor([*dictionary.ids(row), dictionary.end_id]) for row in SENTENCES]
+    return pad_sequence(rows, batch_first=True, padding_value=1, padding_side=side)
 
 
 @pytest.fixture
@@ -38,13 +34,13 @@ def checkpoint(tmp_path):
     return write_checkpoint(tmp_path / "laser.pt")
 
 
-@pytest.mark.parametrize("left", [False, True])
-def test_the_numbers_of_the_released_recipe(checkpoint, left: bool) -> None:
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_numbers_of_the_released_recipe(checkpoint, side: str) -> None:
     expected, states = oracles.laser_sentences(checkpoint, SENTENCES)
     encoder = LaserEncoder.from_checkpoint(checkpoint)
     assert not encoder.training
     assert encoder.dictionary.pieces() == toy_bpe_tokenizer().dictionary.pieces()
-    ids = padded(ids_of(SENTENCES), left=left)
+    ids = padded_ids(side)
     torch.testing.assert_close(encoder(ids), expected, atol=1e-6, rtol=0)
     last = encoder.hidden_states(ids)[-1]
     assert torch.equal(last, encoder.last_hidden_state(ids))
@@ -54,7 +50,7 @@ def test_the_numbers_of_the_released_recipe(checkpoint, left: bool) -> None:
 
 
 def test_all_layers_are_those_of_encoders_cut_short() -> None:
-    encoder, ids = small_encoder(), padded(ids_of(SENTENCES))
+    encoder, ids = small_encoder(), padded_ids()
     states = encoder.hidden_states(ids)
     torch.testing.assert_close(states[0], encoder.embed_tokens(ids) * (ids != 1)[..., None])
     for layers in (1, 2, 3):

@@ -26,9 +26,9 @@ def words(name: str, **options) -> torch.nn.Module:
     part = encoder if name.startswith("Laser") else encoder.embed_tokens
     options = {"hidden_size": 7, **options} if name == "BPEGRU" else options
     module = NAMES[name](part, TOKENIZER, **options).double()
-    for parameter in ("gamma", "mix.gamma", "mix.scores"):
-        if parameter in dict(module.named_parameters()):
-            torch.nn.init.normal_(module.get_parameter(parameter))
+    for key, parameter in module.named_parameters():
+        if key in ("gamma", "mix.gamma", "mix.scores"):
+            torch.nn.init.normal_(parameter)
     return module
 
 
