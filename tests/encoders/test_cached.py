@@ -45,6 +45,14 @@ def test_reads_what_the_encoder_computes(tmp_path: Path, held: int) -> None:
     assert encoder.training
 
 
+def test_a_row_that_is_computed_in_low_precision_rounds_no_other(tmp_path: Path) -> None:
+    """The first row's dtype was that of the batch."""
+    embedder = stored(tmp_path)
+    alone = embedder.encode([["me"]])[0].features[0]
+    embedder.encoder.bfloat16()
+    assert torch.equal(embedder.encode([["song"], ["me"]])[0].features[1], alone)
+
+
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     encoder = build_encoder()
     for value in encoder.model.embeddings.LayerNorm.parameters():

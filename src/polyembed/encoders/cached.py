@@ -359,7 +359,8 @@ class CachedEmbedder(WordEmbedder):
         stored = [None if self.store is None else self.store.get(words) for words in sentences]
         missing = [words for words, row in zip(sentences, stored, strict=True) if row is None]
         computed = iter(_compute(self.encoder, missing, self.layers))
-        rows = [next(computed) if row is None else row.float() for row in stored]
+        dtype = self.mean.dtype
+        rows = [(next(computed) if row is None else row).to(dtype) for row in stored]
         # without sentences there is no row to take the shape from
         features = pad_sequence([*rows, torch.zeros(0, *self._shape)], batch_first=True)[:-1]
         mask = mask_of(sentences)
