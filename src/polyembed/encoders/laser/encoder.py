@@ -6,7 +6,6 @@ import os
 import pickle
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
@@ -44,6 +43,9 @@ from polyembed.vectors.laser import fetch_laser, read_merges, read_pieces
 
 Ids = Int[Tensor, "batch piece"]
 Mask = Bool[Tensor, "batch piece"] | None
+
+DEFAULTS = {"embed_dim": 320, "hidden_size": 512, "num_layers": 1}
+"""The params that a checkpoint may leave out, as in the released code."""
 
 
 class LaserEncoder(PretrainedModule):
@@ -129,7 +131,21 @@ class LaserEncoder(PretrainedModule):
                 Transformer), or its weights or its dictionary have other sizes.
         """
         path = check_file(path, where="See polyembed.vectors.fetch_laser")
-        sizes, options, state = _read_checkpoint(path)
+        try:
+            data = torch.load(path, map_location="cpu", weights_only=True)
+            params = {**DEFAULTS, **data["params"]}
+            state = {k: x.to(torch.float32, copy=True) for k, x in data["model"].items()}
+            sizes = [int(params[name]) for name in ("num_embeddings", "embed_dim", "hidden_size")]
+            options: dict[str, Any] = {k: int(params[k]) for k in ("num_layers", "padding_idx")}
+            options["dictionary"] = PieceDictionary.from_ids(data["dictionary"])
+        except pickle.UnpicklingError as error:
+            rule = (
+                "hold tensors and plain data only, as LASER 1 and 2 do (LASER 3 is a Transformer)"
+            )
+            raise ValueError(must(str(path), rule, str(error).splitlines()[0])) from error
+        except Exception as error:  # torch raises many kinds for a damaged file
+            rule = "be a whole LASER 1 or 2 checkpoint, with params, model and dictionary"
+            raise ValueError(must(str(path), rule, f"{class_name(error)}: {error}")) from error
         try:
             with torch.device("meta"):  # no memory, no random numbers
                 encoder = cls(*sizes, **options)
@@ -229,28 +245,6 @@ class _LayeredLSTM(nn.LSTM):
                 for name, weight in zip(WEIGHTS, weights, strict=True):
                     setattr(one, f"{name}_l0", weight)
                 one.flatten_parameters()
-
-
-DEFAULTS = {"embed_dim": 320, "hidden_size": 512, "num_layers": 1}
-"""The params that a file may leave out, as in the released code."""
-
-
-def _read_checkpoint(path: Path) -> tuple[list[int], dict[str, Any], dict[str, Tensor]]:
-    """Read the sizes, the other arguments and the weights of a `LaserEncoder` from a checkpoint."""
-    try:
-        data = torch.load(path, map_location="cpu", weights_only=True)
-        params = {**DEFAULTS, **data["params"]}
-        state = {k: x.to(torch.float32, copy=True) for k, x in data["model"].items()}
-        sizes = [int(params[name]) for name in ("num_embeddings", "embed_dim", "hidden_size")]
-        options: dict[str, Any] = {k: int(params[k]) for k in ("num_layers", "padding_idx")}
-        options["dictionary"] = PieceDictionary.from_ids(data["dictionary"])
-    except pickle.UnpicklingError as error:
-        rule = "hold tensors and plain data only, as LASER 1 and 2 do (LASER 3 is a Transformer)"
-        raise ValueError(must(str(path), rule, str(error).splitlines()[0])) from error
-    except Exception as error:  # torch raises many kinds for a damaged file
-        rule = "be a whole LASER 1 or 2 checkpoint, with params, model and dictionary"
-        raise ValueError(must(str(path), rule, f"{class_name(error)}: {error}")) from error
-    return sizes, options, state
 
 
 def load_laser(
