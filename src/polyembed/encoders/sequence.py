@@ -157,7 +157,7 @@ class TransformerSequenceEncoder(SequenceEncoder):
             # words side by side, so that a convolution does not see holes
             order = valid_first(mask)
             x = self.transformer(reorder(x, order), mask.gather(1, order))
-            return reorder(x, valid_places(mask))
+            return in_place(x, mask)
         encoded: Tensor = self.transformer(x, mask)
         return encoded
 
@@ -235,8 +235,8 @@ class LSTMSequenceEncoder(SequenceEncoder):
         for forwards, backwards in zip(self.forward_layers, self.backward_layers, strict=True):
             both = direction_weights(forwards), direction_weights(backwards)
             states = bidirectional(self.drop(states), reverse, *both)
-        states = self.drop(reorder(states, valid_places(mask)))
-        return torch.where(mask[..., None], states, 0.0)
+        dropped: Tensor = self.drop(in_place(states, mask))
+        return dropped
 
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -261,6 +261,11 @@ def reversal(lengths: Tensor, width: int) -> Tensor:
 def reorder(x: Tensor, order: Tensor) -> Tensor:
     """Return each row's positions in the given order."""
     return x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))
+
+
+def in_place(x: Tensor, mask: Tensor) -> Tensor:
+    """Return vectors from the front of each row to their valid places; zeros at the others."""
+    return select_valid(reorder(x, valid_places(mask)), mask)
 
 
 def bidirectional(

@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive
-from polyembed.encoders.sequence import Mask, SequenceEncoder, reorder
-from polyembed.functional.masking import select_valid, valid_first, valid_places
+from polyembed.encoders.sequence import Mask, SequenceEncoder, in_place, reorder
+from polyembed.functional.masking import select_valid, valid_first
 
 
 class WideAndDeepEncoder(SequenceEncoder):
@@ -77,4 +77,4 @@ class WideAndDeepEncoder(SequenceEncoder):
         offsets = [k for k in range(-self.window, self.window + 1) if k]
         for offset, part in zip(offsets, near.chunk(len(offsets), -1), strict=True):
             scores = scores + part.narrow(1, self.window + offset, x.shape[1])
-        return select_valid(reorder(scores, valid_places(mask)), mask)
+        return in_place(scores, mask)

@@ -27,10 +27,10 @@ from polyembed.encoders.sequence import (
     WEIGHTS,
     bidirectional,
     direction_weights,
-    reorder,
+    in_place,
     reversal,
 )
-from polyembed.functional.masking import masked_max, valid_first, valid_places
+from polyembed.functional.masking import masked_max, valid_first
 from polyembed.saving import PretrainedModule
 from polyembed.text.fastbpe import FastBPETokenizer
 from polyembed.text.laser import (
@@ -182,7 +182,7 @@ class LaserEncoder(PretrainedModule):
             layer, forwards first; zeros at padding.
         """
         mask = self._mask(token_ids, mask)
-        return [_in_place(x, mask) for x in self._layers(token_ids, mask)]
+        return [in_place(x, mask) for x in self._layers(token_ids, mask)]
 
     def last_hidden_state(
         self, token_ids: Ids, mask: Mask = None
@@ -198,7 +198,7 @@ class LaserEncoder(PretrainedModule):
             ``(batch, piece, 2 * hidden_size)``; zeros at padding.
         """
         mask = self._mask(token_ids, mask)
-        return _in_place(deque(self._layers(token_ids, mask), maxlen=1).pop(), mask)
+        return in_place(deque(self._layers(token_ids, mask), maxlen=1).pop(), mask)
 
     def _mask(self, token_ids: Tensor, mask: Tensor | None) -> Tensor:
         check_dim("token_ids", token_ids, 2, "batch, piece")
@@ -219,11 +219,6 @@ class LaserEncoder(PretrainedModule):
             else:  # the LSTM kernels take no empty batch
                 states = states.sum().expand(*ids.shape, 2 * self.hidden_size)
             yield states
-
-
-def _in_place(states: Tensor, mask: Tensor) -> Tensor:
-    """Return states from the front of each row to the places of their pieces; zeros at padding."""
-    return torch.where(mask[..., None], reorder(states, valid_places(mask)), 0.0)
 
 
 class _LayeredLSTM(nn.LSTM):
