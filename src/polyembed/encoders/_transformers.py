@@ -183,9 +183,7 @@ def probe(tokenizer: Any) -> list[int] | None:
         tokenizer,
     )
     with torch.device("cpu"):  # a folder's modules are built on the meta device
-        pieces = align_words([PROBES], tokenizer, overflow="window")
-    found: list[int] = pieces.piece_ids[0].tolist()
-    return found
+        return align_words([PROBES], tokenizer, overflow="window").piece_ids[0].tolist()
 
 
 def without_output_hooks(model: nn.Module) -> nn.Module:
