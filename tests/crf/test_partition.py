@@ -92,11 +92,10 @@ def test_probabilities_know_their_limits() -> None:
     torch.testing.assert_close(log_z, by_loop(emissions, mask, never))
     assert log_z.item() == -800.0
     torch.testing.assert_close(unary[0, :, 1], torch.ones(3, dtype=torch.float64))
-    flip = torch.tensor([[2, 1, 0]])
-    assert in_probabilities(emissions, mask, never, flip) is None
-    assert in_probabilities(emissions / 100, mask, never / 100, flip) is not None
+    assert in_probabilities(emissions, mask, never) is None
+    assert in_probabilities(emissions / 100, mask, never / 100) is not None
     forbidden = torch.where(never < -1, FORBIDDEN, never)
-    assert in_probabilities(emissions / 100, mask, forbidden, flip) is not None
+    assert in_probabilities(emissions / 100, mask, forbidden) is not None
 
 
 def _agree(emissions: Tensor, transitions: Tensor) -> None:

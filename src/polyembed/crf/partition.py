@@ -28,7 +28,7 @@ from polyembed.crf.recursion import chunk_length, log_sum, recur
 
 
 def in_probabilities(
-    emissions: Tensor, mask: Tensor, transitions: Tensor, flip: Tensor
+    emissions: Tensor, mask: Tensor, transitions: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Compute log Z, ``p(y_t)`` and ``sum_t p(y_t, y_{t+1})`` of a `Chain`, or return None without
     a proof.
@@ -37,17 +37,18 @@ def in_probabilities(
         emissions: ``(batch, word, tag)``.
         mask: ``(batch, word)``.
         transitions: ``(tag, tag)``.
-        flip: ``(batch, word)``, each chain's positions in reverse.
 
     Returns:
-        ``(batch,)``, ``(batch, word, tag)`` and ``(batch, tag, tag)`` float64.
+        ``(batch,)``, ``(batch, word, tag)`` and ``(batch, tag, tag)`` float64; and the messages
+        that run backwards, ``(batch, word, tag)``, up to a factor per word.
     """
     if emissions.device.type != "cpu" or emissions.numel() == 0:
         return None
     top, peak = emissions.amax(-1, keepdim=True), transitions.amax()
     powers = (emissions.double() - top).exp_()
     moves = (transitions.double() - peak).exp_()
-    by_word, flip = powers.transpose(0, 1), flip.T[..., None].expand(-1, -1, powers.shape[2])
+    by_word = powers.transpose(0, 1)
+    flip = _flip(mask).T[..., None].expand_as(by_word)
     both = torch.stack([by_word, by_word.gather(0, flip)], 1)  # (word, way, batch, tag)
     both_moves = torch.stack([moves, moves.mT])
     scales = [torch.ones_like(both[0, ..., :1])]
@@ -141,7 +142,7 @@ def _partition(
     emissions: Tensor, mask: Tensor, transitions: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute `partition_and_marginals`, as one operator for any length under ``torch.compile``."""
-    found = in_probabilities(emissions, mask, transitions, _flip(mask))
+    found = in_probabilities(emissions, mask, transitions)
     log_z, unary, pairs = (found or _in_logs(emissions, mask, transitions))[:3]
     dtype = emissions.dtype
     return log_z.to(dtype), unary.to(dtype), pairs.to(dtype)
@@ -210,7 +211,7 @@ def backward_messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> T
 
     ``beta_t(y)`` sums over all that follows word t, its own emission included.
     """
-    found = in_probabilities(emissions, mask, transitions, _flip(mask))
+    found = in_probabilities(emissions, mask, transitions)
     if found is not None:
         dtype = emissions.dtype
         return found[0].to(dtype), found[1].log().to(dtype), found[3].log().to(dtype)
