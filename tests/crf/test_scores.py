@@ -18,7 +18,6 @@ from polyembed.crf import (
 
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
 NUM_TAGS = 3
-INFINITE = float("inf")
 
 Scores = tuple[Tensor, Tensor, Tensor]
 
@@ -77,7 +76,7 @@ FORBID = {  # emissions, transitions, start
 
 def forbid(what: str, emissions: Tensor, scores: Scores) -> list[Tensor]:
     pairs = zip((emissions, *scores), (*FORBID[what], TAG < 0), strict=True)
-    return [x.masked_fill(forbidden, -INFINITE).requires_grad_() for x, forbidden in pairs]
+    return [x.masked_fill(forbidden, -math.inf).requires_grad_() for x, forbidden in pairs]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -93,14 +92,11 @@ def test_what_is_no_number_stays_nan(emissions, scores, value: float) -> None:
 @pytest.mark.parametrize("what", FORBID)
 def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str) -> None:
     arguments = forbid(what, emissions, scores)
-    value = log_partition(arguments[0], MASKS, *arguments[1:])
-    assert value.isfinite().all()
-    for gradient in torch.autograd.grad(value.sum(), arguments):
-        assert gradient.isfinite().all()
-    for function in (marginals, entropy):
+    for function in (log_partition, marginals, entropy):
         found = function(arguments[0], MASKS, *arguments[1:])
         assert found.isfinite().all()
-        assert what != "every path" or found[15].eq(0).all()
+        if what == "every path" and function is not log_partition:
+            assert found[15].eq(0).all()
         for gradient in torch.autograd.grad(found.sum(), arguments):
             assert gradient.isfinite().all()
 
