@@ -3,6 +3,7 @@
 import tracemalloc
 
 import numpy as np
+import pytest
 import torch
 from checks import refused
 from torch import nn
@@ -67,13 +68,16 @@ def test_without_a_source_later_words_are_unknown() -> None:
         assert torch.equal(embedder(torch.tensor(i)), plain.weight[1])
 
 
-def test_attaching_fills_what_was_left_out(tmp_path) -> None:
-    lexicon = toy_lexicon()
-    embedder = pe.SourceEmbedding(ToyVectors(5), lexicon).with_words(NEW_WORDS)
+@pytest.mark.parametrize("freeze", [True, False])
+def test_attaching_fills_what_was_left_out(tmp_path, freeze: bool) -> None:
+    table = pe.SourceEmbedding(ToyVectors(5), toy_lexicon(), freeze=freeze)
+    embedder = table.with_words(NEW_WORDS)
     embedder.save_pretrained(tmp_path, save_sources=False, copy_vectors=False)
     loaded = pe.SourceEmbedding.from_pretrained(tmp_path)
     ids = torch.arange(12)
-    refused(ValueError, r"^the source must be attached \(its rows were left out", loaded, ids)
+    rule = r"^the source must be attached \(its rows were left out"
+    refused(ValueError, rule, loaded, ids)
+    refused(ValueError, rule, pe.bake, loaded)
     refused(ValueError, r"^source.dim must be 5, got 3$", loaded.attach, ToyVectors(3))
     loaded.attach(ToyVectors(5))
     assert torch.equal(loaded(ids), embedder(ids))
@@ -96,11 +100,11 @@ def test_a_source_of_another_shape_or_with_nan_is_refused() -> None:
 
 def test_a_plain_embedding_keeps_its_padding() -> None:
     plain = nn.Embedding(11, 5, padding_idx=0)
-    embedder = pe.SourceEmbedding.from_embedding(plain, pe.Lexicon(map(str, range(9))))
+    words = pe.Lexicon(map(str, range(9)))
+    embedder = pe.SourceEmbedding.from_embedding(plain, words)
     embedder(torch.tensor([0, 2])).sum().backward()
     assert plain.weight.grad is not None
     assert plain.weight.grad[0].abs().sum() == 0
     assert plain.weight.grad[2].abs().sum() > 0
-    words = pe.Lexicon(map(str, range(9)))
     rule = r"^embedding must have a row for each of the lexicon's 11 ids, got 8$"
     refused(ValueError, rule, embedder.from_embedding, nn.Embedding(8, 5), words)

@@ -137,5 +137,7 @@ def _vectors(embedder: WordEmbedder, start: int) -> Tensor:
     """Compute the vectors of the ids from `start` on in evaluation mode."""
     stop = len(require_lexicon(embedder))
     embedder = evaluation_view(embedder)
-    ids = torch.arange(start, stop, device=next(embedder.parameters()).device)
+    # not on "meta", where the tables are that a folder left out: they must be attached first
+    device = next((x.device for x in embedder.parameters() if not x.is_meta), None)
+    ids = torch.arange(start, stop, device=device)
     return torch.cat([embedder(chunk) for chunk in torch.split(ids, CHUNK)])

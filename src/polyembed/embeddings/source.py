@@ -106,7 +106,7 @@ class SourceEmbedding(WordEmbedder):
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Return the rows of the ids."""
-        attached = not self.weight.is_meta or ids.is_meta
+        attached = not any(rows.is_meta for rows in self.table.parameters()) or ids.is_meta
         rule = "be attached (its rows were left out of the saved folder)"
         require(attached, "the source", rule, "none")
         vectors: Tensor = self.table(ids)
