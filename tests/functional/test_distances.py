@@ -60,6 +60,9 @@ def test_any_length_and_two_dtypes(modified: bool) -> None:
         found = hausdorff_distance(one, target, modified=modified)
         assert found.dtype == torch.float32
         assert found.item() == pytest.approx(expected, rel=tolerance)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = hausdorff_distance(source, target, modified=modified)
+    assert found.item() == pytest.approx(expected, rel=1e-5)
     mixed = hausdorff_distance(source.double(), target, modified=modified)
     assert mixed.dtype == torch.float64
     assert mixed.item() == pytest.approx(expected)

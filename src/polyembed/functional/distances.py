@@ -63,11 +63,12 @@ def hausdorff_distance(
     if not len(ones) or not len(others):
         return ones.new_zeros(())
     rows, columns = [], torch.full_like(others[:, 0], -1.0)
-    for here in torch.split(ones, chunk):
-        blocks = (here @ there.mT for there in torch.split(others, chunk))
-        right, down = zip(*((block.amax(1), block.amax(0)) for block in blocks), strict=True)
-        rows.append(torch.stack(right).amax(0))
-        columns = torch.maximum(columns, torch.cat(down))
+    with torch.autocast(source.device.type, enabled=False):
+        for here in torch.split(ones, chunk):
+            blocks = (here @ there.mT for there in torch.split(others, chunk))
+            right, down = zip(*((block.amax(1), block.amax(0)) for block in blocks), strict=True)
+            rows.append(torch.stack(right).amax(0))
+            columns = torch.maximum(columns, torch.cat(down))
     distances = (1.0 - cosines.clamp(-1.0, 1.0) for cosines in (torch.cat(rows), columns))
     one, other = (x.mean() if modified else x.amax() for x in distances)
     return torch.maximum(one, other)
