@@ -111,17 +111,14 @@ def entropy(
     chain = make_chain(emissions, mask, transitions, start, end)
     # log_partition - E[score], of scores near 0: the difference of two large numbers would lose the
     # entropy
-    emissions, transitions = (
-        x - torch.where(top > FORBIDDEN / 2, top, 0.0)
-        for x, top in (
-            (chain.emissions, chain.emissions.amax(-1, keepdim=True)),
-            (chain.transitions, chain.transitions.amax()),
-        )
-    )
+    emissions = chain.emissions - _permitted(chain.emissions.amax(-1, keepdim=True))
+    transitions = chain.transitions - _permitted(chain.transitions.amax())
     log_z, unary, pairs = partition_and_marginals(emissions, chain.mask, transitions)
-    # forbidden scores have no share in the expectation, nor in its gradient
-    emissions, transitions = (
-        torch.where(x > FORBIDDEN / 2, x, 0.0) for x in (emissions, transitions)
-    )
-    value = log_z - (unary * emissions).sum((1, 2)) - (pairs * transitions).sum((1, 2))
+    value = log_z - (unary * _permitted(emissions)).sum((1, 2))
+    value = value - (pairs * _permitted(transitions)).sum((1, 2))
     return torch.where(is_possible(log_z), value, 0.0)
+
+
+def _permitted(scores: Tensor) -> Tensor:
+    """Replace forbidden scores by 0: they have no share in an expectation, nor in its gradient."""
+    return torch.where(scores > FORBIDDEN / 2, scores, 0.0)
