@@ -11,7 +11,7 @@ from polyembed._checks import check_positive
 from polyembed.crf import numpy_viterbi
 from polyembed.crf.chain import BLOCK, Chain, check_chain, make_chain, path_scores, widen
 from polyembed.crf.partition import partition
-from polyembed.crf.recursion import Reduce, chunk_length, largest, log_sum, recur
+from polyembed.crf.recursion import Reduce, chunk_length, log_sum, recur
 from polyembed.crf.scores import Emissions, Mask, Tags, TagScores, Transitions
 
 
@@ -86,7 +86,7 @@ def in_chunks(
 ) -> Tensor:
     """Return the same paths by PyTorch's operations, without a wait for the device."""
     chain = make_chain(emissions, mask, transitions, start, end)
-    scores = forward_messages(largest, chain).transpose(1, 2)  # (word, batch, tag)
+    scores = forward_messages(torch.amax, chain).transpose(1, 2)  # (word, batch, tag)
     final = scores.gather(0, chain.last[None, :, None].expand(1, -1, scores.shape[2]))[0]
     tags = _follow(_origins(scores, chain), final.argmax(1, keepdim=True)).transpose(0, 1)
     possible = (path_scores(chain, tags) > -math.inf) & ~final.isnan().any(1)

@@ -24,11 +24,6 @@ def log_sum(x: Tensor, dim: int) -> Tensor:
     return x.amax(dim) - x.log_softmax(dim).amax(dim)
 
 
-def largest(x: Tensor, dim: int) -> Tensor:
-    """Return the sum in the max semiring."""
-    return x.amax(dim)
-
-
 def chunk_length(emissions: Tensor) -> int:
     """Return the steps of a chunk for ``(batch, word, tag)``: all on a CPU, where arithmetic
     dominates.
@@ -43,7 +38,7 @@ def recur(
     """Run the recursion for several sets of chains and transitions side by side.
 
     Args:
-        reduce: `log_sum` or `largest`.
+        reduce: `log_sum`, or `torch.amax` in the max semiring.
         emissions: ``(set, word, tag, batch)``: reducing over a slow axis is faster on a CPU.
         transitions: ``(set, tag, tag)``.
         chunk: The steps of a chunk.
