@@ -106,7 +106,7 @@ def is_possible(log_z: Tensor) -> Tensor:
 
 def path_scores(chain: Chain, tags: Tensor) -> Tensor:
     """Return the scores ``(batch, *path)`` of paths ``(batch, word, *path)``, -inf if forbidden."""
-    flat = tags.flatten(2) if tags.dim() > 2 else tags[..., None]
+    flat = tags[..., None].flatten(2)  # (batch, word, path)
     before = torch.roll(flat, 1, dims=1)
     unary = torch.where(chain.mask[..., None], chain.emissions.gather(2, flat), 0.0)
     # one index into the flat table: its gradient is faster than that of a pair of indices

@@ -94,7 +94,6 @@ def span_log_probs(
     width = chain.mask.shape[1]
     lengths = min(max_length, width)
     log_z, unary, beta = backward_messages(*chain[:3])
-    possible = is_possible(log_z)
     moves, follows = chain.transitions, F.pad(chain.mask[:, 1:], (0, 1))[..., None]
     after = F.pad(beta[:, 1:], (0, 0, 0, 1))  # (batch, word, tag)
     # beta_t(a) = e_t(a) + log sum_b exp(A[a, b] + beta_{t+1}(b)) up to a factor of the word, which
@@ -119,7 +118,7 @@ def span_log_probs(
         return torch.where(follows, rest, 0.0)
 
     alone, path = unary.index_select(2, single), unary.index_select(2, begin)
-    ends = None
+    ends = torch.zeros_like(alone)
     if scheme == "bio":
         alone, ends = alone + stop(single), stop(last)
     spans = path.new_full((*path.shape[:2], lengths, len(types)), IMPOSSIBLE)
@@ -127,13 +126,13 @@ def span_log_probs(
     finish, stay = go(begin, last), go(begin, inside)  # from the first word to the second
     for by in range(1, lengths):  # a span of so many words more than one
         found = path[:, : width - by] + finish[:, by - 1 : width - 1]
-        spans[:, : width - by, by] = found if ends is None else found + ends[:, by:]
+        spans[:, : width - by, by] = found + ends[:, by:]
         path = path[:, : width - by] + stay[:, by - 1 : width - 1]
         if by == 1:
             finish, stay = go(inside, last), go(inside, inside)
-    spans = torch.where(possible[:, None, None, None], spans, IMPOSSIBLE)
     # a forbidden score is a large finite one inside of a chain, or gave inf - inf
-    spans = torch.where(spans > -1e20, spans, IMPOSSIBLE)
+    possible = is_possible(log_z)[:, None, None, None] & (spans > -1e20)
+    spans = torch.where(possible, spans, IMPOSSIBLE)
     return SpanLogProbs(chain.restore(spans, IMPOSSIBLE), types)
 
 
