@@ -55,7 +55,9 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
     _check({"x": x, "y": y}, k=k)
     with torch.autocast(x.device.type, enabled=False):
         similarity = unit(x) @ unit(y).mT
-    near_x, near_y = _mean_of_top(similarity, k), _mean_of_top(similarity.mT, k)
+    near_x, near_y = (
+        _mean(rows.topk(min(k, rows.shape[1]), 1).values) for rows in (similarity, similarity.mT)
+    )
     return (2 * similarity - near_x[:, None] - near_y).to(x.dtype)
 
 
@@ -180,24 +182,21 @@ def _check(spaces: dict[str, Tensor], **counts: int) -> None:
     check_positive(**counts)
 
 
-def _mean_of_top(similarity: Tensor, k: int) -> Tensor:
-    """Average the `k` largest of each row, ``(n)``; 0 of an empty row."""
-    k = min(k, similarity.shape[1])
-    return similarity.topk(k, 1).values.sum(1) / max(1, k)
+def _mean(similarity: Tensor) -> Tensor:
+    """Average each row, ``(n)``; an empty one gives 0."""
+    return similarity.sum(1) / max(1, similarity.shape[1])
 
 
 def _neighborhood(x: Tensor, y: Tensor, k: int) -> Tensor:
     """Average the `k` largest cosines of unit vectors, block by block."""
-    return _search(x, y, k).scores.sum(1) / max(1, min(k, len(y)))
+    return _mean(_search(x, y, k).scores)
 
 
 def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = None) -> Nearest:
     """Return the `k` largest of ``q . key``, or of ``2 q . key - hubness[key]``, block by block."""
     k = min(k, len(keys))
-    scores, ids = (
-        queries.new_empty(len(queries), k),
-        queries.new_empty((len(queries), k), dtype=torch.int64),
-    )
+    scores = queries.new_empty(len(queries), k)
+    ids = torch.empty_like(scores, dtype=torch.int64)
     if k == 0:
         return Nearest(scores, ids)
     if hubness is not None:  # as one more dimension, which saves another pass over each block
