@@ -43,7 +43,7 @@ def cross_entropy(
     Args:
         logits: Scores, ``(*batch, label)``; computed in at least float32.
         labels: Label ids, ``(*batch)``; -100 is ignored.
-        weights: One weight a label, ``(label)``; all 1 if None.
+        weights: One weight per label, ``(label)``; all 1 if None.
         label_smoothing: The share ``s`` of a label that all labels share, in [0, 1).
 
     Returns:
@@ -59,19 +59,16 @@ def cross_entropy(
         tensor(0.6931)
     """
     check_probability(label_smoothing=label_smoothing)
-    wide, labels, weights = _prepare(logits, labels, weights)
-    try:
-        total = F.cross_entropy(
-            wide,
-            labels,
-            weights,
-            ignore_index=IGNORE_INDEX,
-            reduction="sum",
-            label_smoothing=label_smoothing,
-        )
-    except IndexError as error:
-        raise _outside(wide, error) from error
-    return _mean(total, labels, weights)
+    wide, labels, weights, own = _prepare(logits, labels, weights)
+    total = F.cross_entropy(
+        wide,
+        labels,
+        weights,
+        ignore_index=IGNORE_INDEX,
+        reduction="sum",
+        label_smoothing=label_smoothing,
+    )
+    return _mean(total, own)
 
 
 def focal_loss(
@@ -98,7 +95,7 @@ def focal_loss(
         logits: Scores, ``(*batch, label)``; computed in at least float32.
         labels: Label ids, ``(*batch)``; -100 is ignored.
         gamma: The exponent, 0 or more; the paper's best is 2.
-        weights: One weight a label, ``(label)``; all 1 if None.
+        weights: One weight per label, ``(label)``; all 1 if None.
 
     Returns:
         A scalar in nats; 0 if no label counts, or only labels whose weight is 0.
@@ -114,18 +111,13 @@ def focal_loss(
         tensor(0.1733)
     """
     check_gamma(gamma)
-    wide, labels, weights = _prepare(logits, labels, weights)
-    try:
-        score = -F.nll_loss(wide, labels, reduction="none", ignore_index=IGNORE_INDEX)
-    except IndexError as error:
-        raise _outside(wide, error) from error
-    own = labels[:, None] == torch.arange(wide.shape[1], device=wide.device)
+    wide, labels, _, own = _prepare(logits, labels, weights)
+    score = _of_label(wide, labels)
+    is_own = labels[:, None] == torch.arange(wide.shape[1], device=wide.device)
     nothing = torch.finfo(wide.dtype).min / 2  # finite, so that a single label has derivatives
-    odds = torch.where(own, nothing, wide).logsumexp(-1) - score
+    odds = torch.where(is_own, nothing, wide).logsumexp(-1) - score
     losses = torch.exp(gamma * F.logsigmoid(odds)) * -F.logsigmoid(-odds)
-    if weights is not None:
-        losses = losses * _weights_of(labels, weights)
-    return _mean(torch.where(labels != IGNORE_INDEX, losses, 0.0).sum(), labels, weights)
+    return _mean((losses * own).sum(), own)
 
 
 def check_gamma(gamma: float) -> None:
@@ -135,31 +127,34 @@ def check_gamma(gamma: float) -> None:
 
 def _prepare(
     logits: Tensor, labels: Tensor, weights: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Check shapes, flatten the batch, widen the dtype, and set ignored scores to zero."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Check shapes and ids, flatten the batch and widen the dtype.
+
+    The result has the scores, 0 where ignored; the labels; the weights, 1 if None; and each label's
+    own weight, 0 where it is ignored.
+    """
     check_float(logits=logits)
     check_ids("labels", labels)
     check_shape("labels", labels, logits.shape[:-1])
     size = logits.shape[-1]
     wide = widened(logits).reshape(-1, size)
     labels = labels.reshape(-1).long()
-    if weights is not None:
-        check_shape("weights", weights, (size,))
-        weights = weights.to(wide.dtype)
-    return torch.where((labels != IGNORE_INDEX)[:, None], wide, 0.0), labels, weights
+    weights = wide.new_ones(size) if weights is None else weights.to(wide.dtype)
+    check_shape("weights", weights, (size,))
+    try:
+        own = _of_label(weights.expand_as(wide), labels)
+    except IndexError as error:
+        rule = f"be in [0, {size}) or be {IGNORE_INDEX}"
+        raise ValueError(must("labels", rule, error)) from error
+    return torch.where((labels != IGNORE_INDEX)[:, None], wide, 0.0), labels, weights, own
 
 
-def _weights_of(labels: Tensor, weights: Tensor) -> Tensor:
-    """Return each label's weight; 0 where it is ignored."""
-    return torch.where(labels != IGNORE_INDEX, weights[labels.clamp(min=0)], 0.0)
+def _of_label(x: Tensor, labels: Tensor) -> Tensor:
+    """Return the entry of each label, ``(n, label)`` to ``(n)``; 0 where it is ignored."""
+    return -F.nll_loss(x, labels, reduction="none", ignore_index=IGNORE_INDEX)
 
 
-def _mean(total: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
-    if weights is None:
-        return total / labels.ne(IGNORE_INDEX).sum().clamp(min=1)
-    weight = _weights_of(labels, weights).sum()
+def _mean(total: Tensor, own: Tensor) -> Tensor:
+    """Divide by the labels' own weights; 0 where they have none."""
+    weight = own.sum()
     return torch.where(weight > 0, total / torch.where(weight > 0, weight, 1.0), 0.0)
-
-
-def _outside(wide: Tensor, error: IndexError) -> ValueError:
-    return ValueError(must("labels", f"be in [0, {wide.shape[1]}) or be {IGNORE_INDEX}", error))
