@@ -102,7 +102,7 @@ def hypergradient(
 
     def source(values: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Return the source loss, and its gradients by the parameters and by `phi`."""
-        filled = _filled(params, theta, values)
+        filled = {**params, **_by_every_name(params, theta, values)}
         loss = check_loss("source_loss", source_loss(filled, dict(meta_params)))
         return loss, *slopes_of("source_loss", loss, values, phi, create_graph=exact)
 
@@ -114,7 +114,8 @@ def hypergradient(
             check_twice(slopes.values())
         grads = {name: slope.detach() for name, slope in slopes.items()}
         ahead = look_ahead(theta, grads, rates)
-        outer = check_loss("target_loss", target_loss(_filled(params, theta, ahead)))
+        filled = {**params, **_by_every_name(params, theta, ahead)}
+        outer = check_loss("target_loss", target_loss(filled))
         ways = target_slopes(outer, ahead, phi)
         direction = {name: rates[name] * way for name, way in ways.items() if name in slopes}
         metas: dict[str, Tensor] = {}
@@ -138,8 +139,8 @@ def hypergradient(
     for name, value in zip(("source_loss", "target_loss"), values, strict=True):
         require(math.isfinite(value), name, "be finite", value)
     all_metas = {n: -metas[n] if n in metas else torch.zeros_like(p) for n, p in phi.items()}
-    meta_grads = _filled(meta_params, phi, all_metas, rest=False)
-    return Hypergradient(meta_grads, _filled(params, theta, grads, rest=False), inner, outer)
+    meta_grads = _by_every_name(meta_params, phi, all_metas)
+    return Hypergradient(meta_grads, _by_every_name(params, theta, grads), inner, outer)
 
 
 def _learning(name: str, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -153,20 +154,12 @@ def _learning(name: str, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(found.values())
 
 
-def _filled(
-    params: Mapping[str, Tensor],
-    known: Mapping[str, Tensor],
-    values: Mapping[str, Tensor],
-    *,
-    rest: bool = True,
+def _by_every_name(
+    params: Mapping[str, Tensor], known: Mapping[str, Tensor], values: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the value for every name of a tensor; `rest` keeps tensors without one."""
-    first = {id(tensor): name for name, tensor in known.items()}
-    found = {
-        key: values.get(first.get(id(tensor), ""), tensor if rest else None)
-        for key, tensor in params.items()
-    }
-    return {key: value for key, value in found.items() if value is not None}
+    """Return the values, of which each has the name of a `known` tensor, by all its names."""
+    found = {id(tensor): values[name] for name, tensor in known.items() if name in values}
+    return {key: found[id(tensor)] for key, tensor in params.items() if id(tensor) in found}
 
 
 def check_loss(name: str, loss: Any) -> Tensor:
@@ -246,10 +239,8 @@ def difference_step(values: Mapping[str, Tensor], direction: Mapping[str, Tensor
         eps = max(eps, torch.finfo(dtype).eps)
         rule = "hold float32 or float64 for finite differences"
         require(eps < 1e-6, "params", rule, dtype)
-        rows = [
-            x.flatten(1) if x.dim() > 1 else x.reshape(1, -1) for x in (values[name].detach(), way)
-        ]
-        norm, speed = (torch.linalg.vector_norm(x, dim=1).double() for x in rows)
+        rows = torch.atleast_2d(values[name].detach(), way)  # type: ignore[no-untyped-call]
+        norm, speed = (torch.linalg.vector_norm(x.flatten(1), dim=1).double() for x in rows)
         # of a table, the rows that move
         size += float(torch.where(speed > 0, norm, 0.0).square().sum())
         length += float(speed.square().sum())
