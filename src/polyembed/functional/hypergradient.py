@@ -125,12 +125,9 @@ def hypergradient(
         elif direction:
             step = difference_step(theta, direction)
             for e in (step, -step):
-                moved = {
-                    name: (p + e * direction[name] if name in direction else p).detach()
-                    for name, p in theta.items()
-                }
+                moved = look_ahead(theta, direction, dict.fromkeys(theta, -e))
                 with randomness.again():
-                    found = source({name: p.requires_grad_() for name, p in moved.items()})[2]
+                    found = source(moved)[2]
                 metas = {
                     name: slope / (2 * e) + metas.get(name, 0.0) for name, slope in found.items()
                 }
@@ -186,10 +183,8 @@ def look_ahead(
     theta: Mapping[str, Tensor], grads: Mapping[str, Tensor], rates: Mapping[str, Rate]
 ) -> dict[str, Tensor]:
     """Return ``theta' = theta - rate * grad`` as new leaves."""
-    moved = {
-        n: p.detach() - rates[n] * grads[n] if n in grads else p.detach() for n, p in theta.items()
-    }
-    return {name: value.requires_grad_() for name, value in moved.items()}
+    moved = {name: theta[name].detach() - rates[name] * grad for name, grad in grads.items()}
+    return {name: moved.get(name, p.detach()).requires_grad_() for name, p in theta.items()}
 
 
 def slopes_of(
