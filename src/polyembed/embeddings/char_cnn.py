@@ -53,8 +53,9 @@ class CharCNN(PretrainedModule):
         kernel_sizes: Sequence[int] = (2, 3, 4),
         dropout: float = 0.0,
     ) -> None:
-        check_positive(num_characters=num_characters, embedding_dim=embedding_dim)
         check_positive(
+            num_characters=num_characters,
+            embedding_dim=embedding_dim,
             character_dim=character_dim,
             **{f"kernel_sizes[{i}]": size for i, size in enumerate(kernel_sizes)},
         )

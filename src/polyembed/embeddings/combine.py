@@ -27,7 +27,7 @@ class Combiner(PretrainedModule):
 
     def __init__(self, in_dims: Sequence[int], out_dim: int) -> None:
         require(len(in_dims) > 0, "in_dims", "name at least one source", "none")
-        check_positive(out_dim=out_dim, **{f"in_dims[{j}]": dim for j, dim in enumerate(in_dims)})
+        check_positive(**{f"in_dims[{j}]": dim for j, dim in enumerate(in_dims)}, out_dim=out_dim)
         super().__init__()
         self.in_dims = tuple(in_dims)
         self.out_dim = out_dim
@@ -63,7 +63,7 @@ class ConcatCombiner(Combiner):
     """
 
     def __init__(self, in_dims: Sequence[int]) -> None:
-        super().__init__(in_dims, max(1, sum(in_dims)))
+        super().__init__(in_dims, sum(in_dims))
 
     def forward(self, xs: Vectors) -> Float[Tensor, "*batch out_dim"]:
         """Combine one vector of each source, in the order of `in_dims`."""

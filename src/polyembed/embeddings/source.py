@@ -13,7 +13,7 @@ from polyembed._checks import class_name, must, require
 from polyembed._views import shallow_copy
 from polyembed.embeddings.embedder import WordEmbedder, require_lexicon
 from polyembed.embeddings.table import RowTable
-from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
+from polyembed.text.lexicon import UNKNOWN_ID, Lexicon
 from polyembed.vectors.protocol import WordVectors
 from polyembed.vectors.words import as_source
 
@@ -164,8 +164,9 @@ class SourceEmbedding(WordEmbedder):
 
 def _rows(source: WordVectors, lexicon: Lexicon, *, start: int = 0) -> Tensor:
     """Compute the rows of the ids from `start` on in chunks, so that peak memory is one table."""
-    words, special = lexicon.words(max(start, NUM_SPECIAL)), max(0, NUM_SPECIAL - start)
-    rows = np.zeros((special + len(words), source.dim), np.float32)
+    words = lexicon.words(start)
+    rows = np.zeros((len(lexicon) - start, source.dim), np.float32)
+    known = rows[len(rows) - len(words) :]  # without the special ids
     for first in range(0, len(words), CHUNK):
         chunk = words[first : first + CHUNK]
         vectors = np.asarray(source.vectors(chunk))
@@ -175,5 +176,5 @@ def _rows(source: WordVectors, lexicon: Lexicon, *, start: int = 0) -> Tensor:
         for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1))[:1]:
             name = f"the vector of {chunk[row]!r} in {source!r}"
             raise ValueError(must(name, "be finite", "NaN or an infinity"))
-        rows[special + first : special + first + len(chunk)] = vectors
+        known[first : first + CHUNK] = vectors
     return torch.from_numpy(rows)
