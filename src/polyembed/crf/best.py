@@ -9,7 +9,15 @@ from torch import Tensor
 
 from polyembed._checks import check_positive
 from polyembed.crf import numpy_viterbi
-from polyembed.crf.chain import BLOCK, Chain, check_chain, make_chain, path_scores, widen
+from polyembed.crf.chain import (
+    BLOCK,
+    Chain,
+    check_chain,
+    last_words,
+    make_chain,
+    path_scores,
+    widen,
+)
 from polyembed.crf.partition import partition
 from polyembed.crf.recursion import Reduce, chunk_length, log_sum, recur
 from polyembed.crf.scores import Emissions, Mask, Tags, TagScores, Transitions
@@ -87,7 +95,7 @@ def in_chunks(
     """Return the same paths by PyTorch's operations, without a wait for the device."""
     chain = make_chain(emissions, mask, transitions, start, end)
     scores = forward_messages(torch.amax, chain).transpose(1, 2)  # (word, batch, tag)
-    final = scores.gather(0, chain.last[None, :, None].expand(1, -1, scores.shape[2]))[0]
+    final = scores[last_words(chain.mask), torch.arange(scores.shape[1], device=scores.device)]
     tags = _follow(_origins(scores, chain), final.argmax(1, keepdim=True)).transpose(0, 1)
     possible = (path_scores(chain, tags) > -math.inf) & ~final.isnan().any(1)
     return chain.restore(torch.where(possible[:, None], tags, ignore_index), ignore_index)
@@ -217,7 +225,7 @@ def sample(
     check_positive(num_samples=num_samples)
     chain = make_chain(emissions, mask, transitions, start, end)
     alpha = forward_messages(log_sum, chain)
-    by_next, last = chain.transitions.mT.contiguous(), chain.last
+    by_next, last = chain.transitions.mT.contiguous(), last_words(chain.mask)
     tag = torch.zeros(num_samples, len(last), dtype=torch.int64, device=mask.device)
     path = []
     for t in range(len(alpha) - 1, -1, -1):

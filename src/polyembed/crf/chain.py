@@ -46,11 +46,6 @@ class Chain(NamedTuple):
         """Return the caller's tags ``(batch, word)`` in the order of the chain, 0 past its end."""
         return torch.where(self.mask, _at_least_one(tags).gather(1, self.order), 0)
 
-    @property
-    def last(self) -> Tensor:
-        """Return each chain's last position, ``(batch,)``; 0 for an empty chain."""
-        return (self.mask.sum(-1) - 1).clamp(min=0)
-
 
 def make_chain(
     emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
@@ -80,6 +75,11 @@ def check_chain(
     for name, x in (("transitions", transitions), ("start", start), ("end", end)):
         check_tensor(name, x)
         check_shape(name, x, (tags, tags) if name == "transitions" else (tags,))
+
+
+def last_words(mask: Tensor) -> Tensor:
+    """Return the last position of each chain without holes, ``(batch,)``; 0 for an empty one."""
+    return (mask.sum(1) - 1).clamp(min=0)
 
 
 def _at_least_one(x: Tensor) -> Tensor:

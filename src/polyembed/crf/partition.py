@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from polyembed.crf.chain import BLOCK, is_possible
+from polyembed.crf.chain import BLOCK, is_possible, last_words
 from polyembed.crf.recursion import chunk_length, log_sum, recur
 
 
@@ -68,7 +68,7 @@ def in_probabilities(
     right = torch.where(valid, beta / total, 0.0)[1:]
     pairs = alpha[:-1].permute(1, 2, 0) @ right.transpose(0, 1) * moves
     steps = torch.where(valid, scale.log() + top.transpose(0, 1), 0.0).sum((0, 2))
-    last = (mask.sum(1) - 1).clamp(min=0)
+    last = last_words(mask)
     final = alpha[last, torch.arange(len(last))].sum(1).log()
     log_z = torch.where(mask[:, 0], steps + last * peak.double() + final, 0.0)
     return log_z, unary, pairs, beta.transpose(0, 1)
@@ -200,8 +200,7 @@ def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     moves = torch.stack([transitions, transitions.mT])
     states, tops = recur(log_sum, both, moves, chunk_length(emissions))
     alpha, beta = states.permute(0, 3, 1, 2)
-    last = (mask.sum(1) - 1).clamp(min=0)[:, None, None].expand(-1, 1, alpha.shape[2])
-    final = alpha.gather(1, last).squeeze(1).logsumexp(1)
+    final = alpha[torch.arange(len(alpha), device=alpha.device), last_words(mask)].logsumexp(1)
     log_z = torch.where(mask, tops[0].T, 0.0).sum(1) + final
     return torch.where(mask[:, 0], log_z, 0.0), alpha, beta.gather(1, flip)
 
