@@ -81,17 +81,16 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         require(count == num_tags, "constraints", f"be for {num_tags} tags", count)
         super().__init__(num_tags, batch_first)
         self.constraints = constraints
-        for name in ("transitions", "start", "end"):
-            self.register_buffer(f"allowed_{name}", None, persistent=False)
         self._fill_buffers()
 
     def _fill_buffers(self) -> None:
         """Write the constraints into buffers on the parameters' device."""
-        if self.constraints is not None:
-            device = self.transitions.device
-            for name in ("transitions", "start", "end"):
-                allowed = torch.tensor(getattr(self.constraints, name), device=device)
-                setattr(self, f"allowed_{name}", allowed)
+        for name in ("transitions", "start", "end"):
+            allowed = None
+            if self.constraints is not None:
+                tags = getattr(self.constraints, name)
+                allowed = torch.tensor(tags, device=self.transitions.device)
+            self.register_buffer(f"allowed_{name}", allowed, persistent=False)
 
     def _apply(self, *arguments: Any, **options: Any) -> "CRF":
         super()._apply(*arguments, **options)
