@@ -7,7 +7,7 @@ from typing import Any, Self
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_words, class_name, must, require
+from polyembed._checks import class_name, must, require
 from polyembed.saving import PretrainedModule
 from polyembed.text.lexicon import Lexicon
 
@@ -84,7 +84,6 @@ class WordEmbedder(PretrainedModule):
         Returns:
             An embedder that shares every parameter with this one.
         """
-        words = check_words(words)
         return self if self.lexicon is None else self.with_lexicon(self.lexicon.extended(words))
 
     def _with_lexicon(self, lexicon: Lexicon) -> Self:

@@ -92,7 +92,7 @@ class CombinedEmbedder(WordEmbedder):
         """
         if self.lexicon is not None:
             return super().with_words(words)
-        words = list(check_words(words))
+        words = check_words(words)
         return self._with_members([member.with_words(words) for member in self.members])
 
     def _with_lexicon(self, lexicon: Lexicon) -> Self:
