@@ -12,6 +12,7 @@ import polyembed as pe
 
 MASK = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]], dtype=torch.bool)
 EMISSIONS, TAGS = torch.zeros(3, 4, 5), torch.zeros(3, 4, dtype=torch.int64)
+CRF = pe.CRF(5)
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def batch() -> tuple[Tensor, Tensor]:
 
 
 def test_decode_is_ragged_and_its_tensor_is_not(batch) -> None:
-    crf, (emissions, _) = pe.CRF(5), batch
+    crf, (emissions, _) = CRF, batch
     paths, tensor = crf.decode(emissions, MASK), crf.decode_tensor(emissions, MASK, ignore_index=-1)
     assert [len(path) for path in paths] == [4, 2, 0]
     assert [row[mask].tolist() for row, mask in zip(tensor, MASK, strict=True)] == paths
@@ -76,20 +77,24 @@ def test_sums_are_in_float32_under_autocast(batch) -> None:
             r"^emissions must have the axes \(word, batch, tag\), got shape \(4, 5\)$",
         ),
         (
-            lambda: pe.CRF(5)(EMISSIONS, TAGS, MASK.long()),
+            lambda: CRF(EMISSIONS, TAGS, MASK.long()),
             r"^mask must be bool \(True = valid\), or torchcrf's uint8, got torch.int64$",
         ),
-        (lambda: pe.CRF(5)(EMISSIONS, TAGS / 2), "^tags must be int64 or int32, got torch.float32"),
-        (lambda: pe.CRF(5)(EMISSIONS, TAGS + 5), r"^tags must be in \[0, 5\) where the mask is on"),
+        (lambda: CRF(EMISSIONS, TAGS / 2), "^tags must be int64 or int32, got torch.float32"),
+        (lambda: CRF(EMISSIONS, TAGS + 5), r"^tags must be in \[0, 5\) where the mask is on"),
         (
-            lambda: pe.CRF(5)(EMISSIONS, TAGS, reduction="max"),
+            lambda: CRF.partial_log_prob(EMISSIONS, TAGS + torch.tensor([-100, 5, 0, 0])),
+            r"^tags must be in \[0, 5\) or -100 where the mask is on, got \[5\]$",
+        ),
+        (
+            lambda: CRF(EMISSIONS, TAGS, reduction="max"),
             "^reduction must be one of 'none', 'sum', 'mean', 'token_mean', got 'max'$",
         ),
         (
-            lambda: pe.CRF(5).partial_log_prob(EMISSIONS, EMISSIONS[..., 1:].bool()),
+            lambda: CRF.partial_log_prob(EMISSIONS, EMISSIONS[..., 1:].bool()),
             r"^tags must have shape \(3, 4, 5\), got \(3, 4, 4\)$",
         ),
-        (lambda: pe.CRF(5).n_best(EMISSIONS, 0), "^k must be a positive integer, got 0$"),
+        (lambda: CRF.n_best(EMISSIONS, 0), "^k must be a positive integer, got 0$"),
         (lambda: pe.CRF(0), "^num_tags must be a positive integer, got 0$"),
     ],
 )

@@ -164,9 +164,13 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         sets = getattr(tags, "dtype", None) == torch.bool
         prepared, mask, *others = self._prepare(emissions, mask)
         tags = self._prepare_tags(emissions, tags, sets=sets)
-        on_host = not sets and tags.device.type == "cpu" and not torch.compiler.is_compiling()
-        if on_host and not bool(((tags == scores.ANY_TAG) & mask).any()):
-            return self._log_prob(tags, prepared, mask, *others)
+        if not sets and tags.device.type == "cpu" and not torch.compiler.is_compiling():
+            known = tags[mask & (tags != scores.ANY_TAG)]
+            if len(known) == mask.sum():
+                return self._log_prob(tags, prepared, mask, *others)
+            outside = known[(known < 0) | (known >= self.num_tags)]
+            rule = f"be in [0, {self.num_tags}) or {scores.ANY_TAG} where the mask is on"
+            require(len(outside) == 0, "tags", rule, outside[:1].tolist())
         return scores.partial_log_prob(prepared, tags, mask, *others)
 
     def decode(self, emissions: Emissions, mask: Mask = None) -> list[list[int]]:
