@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from polyembed._checks import class_name, require
 from polyembed.text.laser import (
@@ -58,7 +58,7 @@ class FastBPETokenizer(LaserTokenizer):
     before a comma) do not apply to them.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"merges"})
+    file_arguments = frozenset({"merges"})
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import unicodedata
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from polyembed._checks import (
     check_sentences,
@@ -47,7 +47,7 @@ class PieceDictionary(Configurable):
         (6, [4, 5, 3])
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"pieces"})
+    file_arguments = frozenset({"pieces"})
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self._pieces = check_words(pieces, name="pieces")
@@ -219,7 +219,7 @@ class SentencePieceTokenizer(LaserTokenizer):
     laser_encoders package (0.0.2).
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"model"})
+    file_arguments = frozenset({"model"})
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -61,7 +61,7 @@ class Lexicon(Configurable):
         [[2, 6]]
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
+    file_arguments = frozenset({"path"})
 
     def __init__(
         self,

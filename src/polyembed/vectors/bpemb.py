@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class BPEmbVectors(VectorFiles):
     nothing is replaced.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"model_file", "vectors_file"})
+    file_arguments = frozenset({"model_file", "vectors_file"})
 
     def __init__(
         self,

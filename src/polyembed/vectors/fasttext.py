@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
     words here; the package looks for their rows among the n-grams.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
+    file_arguments = frozenset({"path"})
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = check_file(path, where="FastTextVectors.from_pretrained fetches one")

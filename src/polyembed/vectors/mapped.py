@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -175,7 +175,7 @@ class MappedVectors(Vocabulary, Configurable):
         [[-1.0, 1.0]]
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"mapping"})
+    file_arguments = frozenset({"mapping"})
 
     def __init__(self, source: WordVectors, mapping: OrthogonalMapping) -> None:
         self.source = as_source(source, name="vectors")

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import IO, Any, ClassVar, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class TextVectors(WordTable, VectorFiles):
         [[4.0, 5.0, 6.0], [0.0, 0.0, 0.0]]
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
+    file_arguments = frozenset({"path"})
 
     def __init__(self, path: str | os.PathLike[str], *, dim: int | None = None) -> None:
         self.path = check_file(path)
@@ -208,7 +208,7 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
     surrogates, as in `FastTextVectors`.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
+    file_arguments = frozenset({"path"})
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = check_file(path)
