@@ -1,7 +1,5 @@
 """Maps from tag sets to the 12 universal parts of speech of Petrov, Das and McDonald (2011)."""
 
-from types import MappingProxyType
-
 from polyembed._checks import check_choice
 
 UNIVERSAL_TAGS = (
@@ -22,10 +20,8 @@ UNIVERSAL_TAGS = (
 particles, verbs, anything else, punctuation."""
 
 
-def _invert(groups: dict[str, str]) -> MappingProxyType[str, str]:
-    return MappingProxyType(
-        {tag: universal for universal, tags in groups.items() for tag in tags.split()}
-    )
+def _invert(groups: dict[str, str]) -> dict[str, str]:
+    return {tag: universal for universal, tags in groups.items() for tag in tags.split()}
 
 
 _TAGSETS = {
