@@ -85,7 +85,7 @@ def read_conll(
                 line.require(len(row) == count, rule, f"{len(row)} in {line.text!r}")
                 rows.append(tuple(row[column].strip(BLANKS) for column in wanted.values()))
                 line.require(all(rows[-1]), "have no empty word, tag or language")
-            sentences.append(join_rows(rows, metadata=dict(metadata)))
+            sentences.append(join_rows(rows, metadata=metadata))
     return sentences
 
 

@@ -36,7 +36,8 @@ def read_dictionary(
     """
     pairs = []
     for line in read_lines(path, encoding=encoding):
-        sides = line.text.strip(BLANKS).split("\t" if "\t" in line.text.strip(BLANKS) else " ")
+        text = line.text.strip(BLANKS)
+        sides = text.split("\t" if "\t" in text else " ")
         words = [word for side in sides if (word := side.strip(BLANKS))]
         if words:
             line.require(len(words) == 2, "hold a source word and a target word")

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from polyembed._checks import check_file, must, require
@@ -102,15 +103,10 @@ def read_blocks(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Ite
     Yields:
         The lines of a block, one or more.
     """
-    block: list[Line] = []
-    for line in read_lines(path, encoding=encoding):
-        if line.text.strip(BLANKS):
-            block.append(line)
-        elif block:
-            yield block
-            block = []
-    if block:
-        yield block
+    lines = read_lines(path, encoding=encoding)
+    for has_text, block in groupby(lines, key=lambda line: bool(line.text.strip(BLANKS))):
+        if has_text:
+            yield list(block)
 
 
 MISSING_TAG = "_"
