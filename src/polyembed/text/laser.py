@@ -50,9 +50,9 @@ class PieceDictionary(Configurable):
     file_arguments = frozenset({"pieces"})
 
     def __init__(self, pieces: Iterable[str]) -> None:
-        self._pieces = check_words(pieces, name="pieces")
-        self._ids = {piece: i for i, piece in enumerate(self._pieces)}
-        require(len(self._ids) == len(self._pieces), "pieces", "occur once each", "repetitions")
+        pieces = check_words(pieces, name="pieces")
+        self._ids = {piece: i for i, piece in enumerate(pieces)}
+        require(len(self) == len(pieces), "pieces", "occur once each", "repetitions")
         missing = [piece for piece in SPECIAL if piece not in self]
         require(not missing, "pieces", f"hold {', '.join(SPECIAL)}", f"none of {missing}")
         self.padding_id, self.end_id, self.unknown_id = (self._ids[piece] for piece in SPECIAL[1:])
@@ -85,7 +85,7 @@ class PieceDictionary(Configurable):
 
     def __len__(self) -> int:
         """Return the number of ids, special ones included."""
-        return len(self._pieces)
+        return len(self._ids)
 
     def __contains__(self, piece: str) -> bool:
         """Return whether a piece has its own id."""
@@ -97,11 +97,11 @@ class PieceDictionary(Configurable):
 
     def pieces(self) -> list[str]:
         """Return all pieces in the order of their ids."""
-        return list(self._pieces)
+        return list(self._ids)
 
     def write_files(self, folder: Path) -> dict[str, str]:
         """Write the pieces."""
-        return {"pieces": write_json(folder / "pieces.json", self._pieces)}
+        return {"pieces": write_json(folder / "pieces.json", self.pieces())}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
