@@ -1,6 +1,5 @@
 """Byte pairs as fastBPE merges them: the tokenisation of LASER 1."""
 
-import itertools
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -83,10 +82,10 @@ class FastBPETokenizer(LaserTokenizer):
         self.transform = transform
         self._moses = MosesRules(language)
         pieces = [piece for piece in dictionary.pieces() if piece not in SPECIAL]
-        names = sorted({piece.removesuffix(CONTINUES) for piece in pieces})
+        names = [piece.removesuffix(CONTINUES) for piece in pieces]
         letters = [name for name in names if len(name) == 1]
         ends = [letter + END_OF_WORD for letter in letters]
-        made = itertools.chain.from_iterable((a, b, a + b) for a, b in self.merges)
+        made = [part for a, b in self.merges for part in (a, b, a + b)]
         tokens = list(dict.fromkeys([UNKNOWN, *letters, *ends, *made]))
         check_share(set(map(_name, tokens)), pieces, "hold the pieces that the merges make")
         parts = {a + b: (a, b) for a, b in self.merges}  # a later merge wins, as in fastBPE
