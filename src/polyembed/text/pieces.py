@@ -241,15 +241,15 @@ def _cut(texts: list[str], tokenizer: Any, *, special: bool = False) -> list[lis
         return [list(ids) for ids in tokenizer.encode(texts, out_type=int)]
     if not texts:
         return []
-    # no truncation and no warning: the limit applies to whole sentences, assembled later
-    options = {
-        "is_split_into_words": True,
-        "truncation": False,
-        "verbose": False,
-        "return_attention_mask": False,
-        "return_token_type_ids": False,
-    }
-    found = tokenizer([[text] for text in texts], add_special_tokens=special, **options)
+    found = tokenizer(
+        [[text] for text in texts],
+        is_split_into_words=True,
+        add_special_tokens=special,
+        truncation=False,  # and no warning: the limit applies to whole sentences, assembled later
+        verbose=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+    )
     return list(found["input_ids"])
 
 
