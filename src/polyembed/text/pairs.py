@@ -1,6 +1,7 @@
 """Two sentences in one row of pieces: ``[CLS] first [SEP] second [SEP]``."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -84,13 +85,12 @@ def align_pairs(
         rule = f"have at most {limit} pieces (overflow='truncate' takes longer ones)"
         require(limit is None or len(ids) <= limit, f"pairs[{row}]", rule, len(ids))
         special = tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True)
-        numbers = iter(range(len(ids)))
+        numbers = count()
         owners.append([-1 if apart else next(numbers) for apart in special])
-    num_words = max((max(row, default=-1) + 1 for row in owners), default=0)
+    num_words = max(chain(*owners), default=-1) + 1
     pieces = pad_pieces(encoded["input_ids"], owners, padding_id(tokenizer), num_words)
-    types = encoded.get("token_type_ids")
-    known = "token_type_ids" in tokenizer.model_input_names and types is not None
-    return PairedPieces(pieces, pad_rows(types) if known else None)
+    typed = "token_type_ids" in tokenizer.model_input_names
+    return PairedPieces(pieces, pad_rows(encoded["token_type_ids"]) if typed else None)
 
 
 def check_pairs(
