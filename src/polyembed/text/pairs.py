@@ -41,7 +41,8 @@ def align_pairs(
     """Cut pairs of sentences into pieces and join them, as a tokenizer of transformers does.
 
     Args:
-        pairs: Two lists of words each; either may be empty. The words are joined by spaces.
+        pairs: Two lists of words each; either may be empty. The words are joined by spaces;
+            lone surrogates are left out.
         tokenizer: A tokenizer of transformers, fast or slow.
         max_length: The most pieces of a pair, special ones included; the tokenizer's own limit if
             None.
@@ -75,7 +76,10 @@ def align_pairs(
     limit = piece_limit(tokenizer) if max_length is None else max_length
     cut = overflow == "truncate" and limit is not None
     options = {"truncation": "longest_first", "max_length": limit} if cut else {"verbose": False}
-    texts = [[" ".join(words) for words in pair] for pair in check_pairs(pairs)]
+    texts = [
+        [" ".join(words).encode(errors="ignore").decode() for words in pair]
+        for pair in check_pairs(pairs)
+    ]
     # as lists, since a tokenizer takes an empty string for no second sentence
     firsts, seconds = [first for first, _ in texts], [second for _, second in texts]
     none: Any = {"input_ids": [], "token_type_ids": []}
