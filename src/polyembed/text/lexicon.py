@@ -74,7 +74,7 @@ class Lexicon(Configurable):
         if normalization is not None:
             check_choice("normalization", normalization, ("NFC", "NFD", "NFKC", "NFKD"))
         self.lowercase_fallback = lowercase_fallback
-        self.normalization: NormalForm | None = normalization
+        self.normalization = normalization
         self._ids: dict[str, int] = {}  # of the first lexicon, shared by all its extensions
         self._later_ids: dict[str, int] = {}  # added by `extended`
         self._words = self._new_words(words)  # those of `_ids`
@@ -155,7 +155,7 @@ class Lexicon(Configurable):
         return self is other or (len(self) == len(other) and self.extends(other))
 
     def __hash__(self) -> int:
-        return hash((len(self), *self._words[:1]))
+        return hash(len(self))
 
     def __len__(self) -> int:
         """Return the number of ids, the two special ones included."""
