@@ -77,7 +77,7 @@ def test_normal_forms() -> None:
     assert list(pe.Lexicon.from_sentences(corpus, min_count=2, normalization="NFC")) == [composed]
 
 
-def test_lowercase_fallback() -> None:
+def test_lowercase_fallback(tmp_path) -> None:
     strict, lenient = (pe.Lexicon(["song", "Me"], lowercase_fallback=on) for on in (False, True))
     words = [["Song", "SONG", "song", "me", "Me"]]
     assert strict.encode(words)[0].tolist() == [[1, 1, 2, 1, 3]]
@@ -85,7 +85,9 @@ def test_lowercase_fallback() -> None:
     assert ("SONG" in lenient, "SONG" in strict) == (True, False)
     assert lenient.extended(["SONG"]) is lenient
     more = lenient.extended(["word", "WORD"])  # a word added later is no lower form
-    assert more.encode([["word", "WORD", "Word"]])[0].tolist() == [[4, 5, 1]]
+    more.save(tmp_path / "saved")
+    for lexicon in (more, pe.Lexicon.load(tmp_path / "saved")):
+        assert lexicon.encode([["word", "WORD", "Word"]])[0].tolist() == [[4, 5, 1]]
 
 
 def test_from_sentences_counts() -> None:
@@ -97,7 +99,6 @@ def test_from_sentences_counts() -> None:
 
 
 LEXICON = pe.Lexicon(["a", "b"])
-IDS = torch.tensor([[2, 0, 3], [1, 99, 0]])
 
 
 @own_words

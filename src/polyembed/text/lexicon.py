@@ -120,7 +120,7 @@ class Lexicon(Configurable):
         kept = [word for word, count in counts.most_common(max_size) if count >= min_count]
         return cls(kept, lowercase_fallback=lowercase_fallback, normalization=normalization)
 
-    def extended(self, words: Iterable[str]) -> "Lexicon":
+    def extended(self, words: Iterable[str]) -> Self:
         """Return a lexicon with more words, in which every word of this one keeps its id.
 
         Args:
@@ -245,12 +245,14 @@ class Lexicon(Configurable):
         Path(path).write_text(text, "utf-8", "surrogatepass")
 
     def _data(self) -> dict[str, Any]:
-        return {
+        data = {
             "lowercase_fallback": self.lowercase_fallback,
             "normalization": self.normalization,
             "characters": self.spelling.characters,
             "words": self.words(),
         }
+        # later words are not looked up in lower case
+        return {**data, "num_first": len(self._words)} if self.lowercase_fallback else data
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -267,9 +269,11 @@ class Lexicon(Configurable):
         """
         try:
             data = json.loads(Path(path).read_text("utf-8", "surrogatepass"))
-            lexicon = cls(**data)
+            words = data.pop("words")
+            first = data.pop("num_first", len(words))
+            lexicon = cls(words[:first], **data).extended(words[first:])
             # without an id for each word, the rows of every table would shift
-            require(lexicon.words() == data["words"], "words", "be different", "repetitions")
+            require(lexicon.words() == words, "words", "be different", "repetitions")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             got = f"{class_name(error)}: {error}"
             raise ValueError(must(str(path), "hold a saved lexicon", got)) from error
