@@ -23,7 +23,7 @@ from polyembed.text.spelling import mask_of, pad_rows
 
 OVERFLOW = ("error", "truncate", "window")
 UNLIMITED = 10**9  # tokenizers without a limit report 10**30
-_UNREADABLE = re.compile("\\A\\Z|[\ud800-\udfff]")  # the empty word; what cannot be encoded
+UNREADABLE = re.compile("\\A\\Z|[\ud800-\udfff]")  # the empty word; what cannot be encoded
 
 
 class Pieces(NamedTuple):
@@ -205,7 +205,7 @@ def pad_pieces(
 def cut_words(sentences: Iterable[Iterable[str]], tokenizer: Any) -> dict[str, list[int]]:
     """Cut each word by itself; a word that the tokenizer drops gets the unknown piece."""
     words = dict.fromkeys(word for sentence in sentences for word in sentence)
-    sound = [word for word in words if not _UNREADABLE.search(word)]
+    sound = [word for word in words if not UNREADABLE.search(word)]
     opener = word_opener(tokenizer) if sound else ""
     found = dict(zip(sound, _cut([opener + word for word in sound], tokenizer), strict=True))
     unknown = [unknown_id(tokenizer)]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tokenizers.decoders import ByteLevel
 
 from polyembed._checks import require
-from polyembed.text.pieces import is_sentencepiece
+from polyembed.text.pieces import UNREADABLE, is_sentencepiece
 
 CONTINUES, SPACE, ENDS, BYTE_SPACE = "##", "\u2581", "</w>", "\u0120"
 NO_TEXT = re.compile(r"<0x[0-9A-F]{2}>|\[unused\d+\]")
@@ -74,15 +74,12 @@ def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
 
 
 def word_text(word: str, tokenizer: Any) -> str:
-    """Return a word as a fast tokenizer normalises it; unchanged if that fails."""
+    """Return a word as a fast tokenizer normalises it; unchanged if it cannot be encoded."""
     core = getattr(tokenizer, "backend_tokenizer", None)
     normalizer = getattr(core, "normalizer", None)
-    if normalizer is None:
+    if normalizer is None or UNREADABLE.search(word):
         return word
-    try:
-        return str(normalizer.normalize_str(word)).replace(SPACE, " ").strip(" ")
-    except (UnicodeEncodeError, TypeError):  # of a lone surrogate
-        return word
+    return str(normalizer.normalize_str(word)).replace(SPACE, " ").strip(" ")
 
 
 def _surface(piece: str, mark: str) -> PieceSurface | None:

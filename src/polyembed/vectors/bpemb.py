@@ -11,6 +11,7 @@ import numpy as np
 
 from polyembed._checks import check_file, check_positive, check_words, must, require
 from polyembed.saving import VectorFiles
+from polyembed.text.pieces import UNREADABLE
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.laser import fetch
 from polyembed.vectors.protocol import Rows
@@ -241,7 +242,7 @@ class BPEmbVectors(VectorFiles):
         return out
 
     def _prepared(self, word: str) -> str:
-        word = word if word.isascii() or word.encode(errors="ignore").decode() == word else ""
+        word = "" if UNREADABLE.search(word) else word
         return str(self._bpemb.preprocess(word)) if self.preprocess else word
 
 
