@@ -99,12 +99,12 @@ class FastTextVectors(Vocabulary, VectorFiles):
         Raises:
             ValueError: If a word has a line break, or the model has no labels.
         """
-        check_words(words)
         found = []
-        for word in words:
+        for word in check_words(words):
             require("\n" not in word, "words", "hold words of one line", repr(word))
-            found.append(self._classifier.predict(word + "\n", k, 0.0, "strict"))
-        return [{label.removeprefix("__label__"): value for value, label in each} for each in found]
+            best = self._classifier.predict(word + "\n", k, 0.0, "strict")
+            found.append({label.removeprefix("__label__"): value for value, label in best})
+        return found
 
     @cached_property
     def _classifier(self) -> Any:
@@ -197,9 +197,8 @@ class FastTextVectors(Vocabulary, VectorFiles):
             corpus, trained = Path(folder, "corpus.txt"), Path(folder, "model.bin")
             with corpus.open("wb") as file:
                 for sentence in sentences:
-                    check_words(sentence)
-                    for word in sentence:
-                        good = not set(word) & set(" \n\r\t\v\f\0")
+                    for word in check_words(sentence):
+                        good = set(" \n\r\t\v\f\0").isdisjoint(word)
                         rule = "hold words without white space"
                         require(good, "sentences", rule, repr(word))
                     file.write(encode_word(" ".join(sentence)) + b"\n")
