@@ -121,7 +121,7 @@ class OrthogonalMapping(PretrainedModule):
             error = (wide.mT @ wide - torch.eye(len(wide), device="cpu")).abs().max().item()
             got = f"W'W that differs from 1 by {error:.2g}"
             require(error < tolerance, "weight", "be orthogonal", got)
-            weight = wide.float().clone(memory_format=torch.contiguous_format)
+            weight = wide.float().contiguous()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.report = dict(report or {})
 
