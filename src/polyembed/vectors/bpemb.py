@@ -120,7 +120,7 @@ class BPEmbVectors(VectorFiles):
                 that does not have this size.
         """
         check_positive(vocab_size=vocab_size, dim=dim)
-        folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "bpemb"
+        folder = Path(cache_dir or Path.home() / ".cache" / "bpemb")
         stem = f"{lang}/{lang}.wiki.bpe.vs{vocab_size}"
         model, vectors = f"{stem}.model", f"{stem}.d{dim}.w2v.bin"
         base = BASE_URL + ("multi/" if lang == "multi" else "")

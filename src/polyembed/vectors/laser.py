@@ -55,7 +55,7 @@ def fetch_laser(
         ValueError: If `version` is neither of the two.
     """
     check_choice("version", version, RELEASES)
-    folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "laser_encoders"
+    folder = Path(cache_dir or Path.home() / ".cache" / "laser_encoders")
     place, *names = RELEASES[version]
     return LaserFiles(*(fetch(f"{BASE_URL}{place}/{name}", folder / name) for name in names))
 

@@ -1,7 +1,6 @@
 """Words with a row each: an index by hash, and the one rule for words in lower case."""
 
 import mmap
-import os
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ Buffer = bytes | bytearray | mmap.mmap
 def map_file(path: Path) -> bytes | mmap.mmap:
     """Map a file into memory without reading it; an empty one gives empty bytes."""
     with path.open("rb") as file:
-        empty = os.fstat(file.fileno()).st_size == 0
+        empty = path.stat().st_size == 0
         return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
