@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import takewhile
 from typing import IO, Any, NoReturn
 
 import numpy as np
@@ -121,16 +122,13 @@ class TextVectors(WordTable, VectorFiles):
         with self._opened() as file:
             text = file.readline().removeprefix(codecs.BOM_UTF8).rstrip(b" \t\r\n")
             row = file.readline() if read_header(text) else text
-        if b"\r" in text:
-            self._fail(1, r"end in \n or \r\n", _shown(text))
         rest = row.rstrip(b" \t\r\n").partition(b"\t")[2]
         self._tabs = bool(rest) and all(map(_is_number, rest.split()))
         text = self._spaced(text)
         counts = read_header(text)
-        fields = text.split(b" ")
-        named = max([0, *(i for i, field in enumerate(fields) if not _is_number(field))])
+        numbers = list(takewhile(_is_number, reversed(text.split(b" ")[1:])))
         self._dim_is_given = bool(counts or given_dim)
-        num_rows, dim = counts or (None, given_dim or len(fields) - named - 1)
+        num_rows, dim = counts or (None, given_dim or len(numbers))
         if dim < 1:
             self._fail(1, "hold a word and its numbers", _shown(text))
         return num_rows, dim
