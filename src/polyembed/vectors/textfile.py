@@ -224,10 +224,9 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         release(self._data)
 
     def _rows(self, ids: Ids) -> Rows:
-        rows = np.zeros((len(ids), self.dim), np.float32)
-        for row, stop in zip(rows, self._index.stops[ids].tolist(), strict=True):
-            row[:] = np.frombuffer(self._data, "<f4", self.dim, stop + 1)
-        return rows
+        stops = self._index.stops[ids].tolist()
+        rows = [np.frombuffer(self._data, "<f4", self.dim, stop + 1) for stop in stops]
+        return np.array(rows, np.float32).reshape(-1, self.dim)
 
     def _read(self, num_rows: int, position: int) -> Words:
         """Index the rows: as words without a space, or with spaces if the bytes are not text."""
