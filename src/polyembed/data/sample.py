@@ -2,7 +2,6 @@
 tests.
 """
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -44,5 +43,5 @@ def load_sample(
     check_choice("pair", pair, ("es-en", "hi-en"))
     check_choice("split", split, ("train", "dev", "test"))
     check_choice("tag", tag, _TAG_COLUMNS)
-    path = Path(str(files("polyembed.data").joinpath("sample", pair, f"{split}.conll")))
+    path = Path(__file__).parent / "sample" / pair / f"{split}.conll"
     return read_conll(path, tag_column=_TAG_COLUMNS[tag], language_column=3, separator="\t")
