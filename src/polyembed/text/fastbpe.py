@@ -13,9 +13,8 @@ from polyembed.text.laser import (
     PieceDictionary,
     check_share,
     flatten_words,
-    read_json,
-    write_json,
 )
+from polyembed.text.lexicon import read_json, write_json
 
 END_OF_WORD = "</w>"
 CONTINUES = "@@"

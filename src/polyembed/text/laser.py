@@ -1,7 +1,6 @@
 """LASER's pieces: their ids, and LASER 2's tokenisation by SentencePiece."""
 
 import itertools
-import json
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from polyembed._checks import (
     require,
 )
 from polyembed.saving import Configurable
+from polyembed.text.lexicon import read_json, write_json
 from polyembed.text.pieces import Pieces, pad_pieces
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -315,14 +315,3 @@ class MosesRules:
     def tokenize(self, text: str) -> list[str]:
         """Split a prepared text into words and punctuation."""
         return list(self._tokenizer.tokenize(text, escape=False))
-
-
-def write_json(path: Path, items: list[Any]) -> str:
-    """Write a list into a file of a saved folder, and return the file's name."""
-    path.write_text(json.dumps(items, ensure_ascii=False), "utf-8", "surrogatepass")
-    return path.name
-
-
-def read_json(path: Path) -> list[Any]:
-    """Read a list from a JSON file of a saved folder."""
-    return list(json.loads(path.read_text("utf-8", "surrogatepass")))

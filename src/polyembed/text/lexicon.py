@@ -227,8 +227,7 @@ class Lexicon(Configurable):
 
     def write_files(self, folder: Path) -> dict[str, str]:
         """Write ``lexicon.json``."""
-        self.save(folder / "lexicon.json")
-        return {"path": "lexicon.json"}
+        return {"path": write_json(folder / "lexicon.json", self._data())}
 
     def get_config(self) -> dict[str, Any]:
         """Return an empty configuration: the file has all of it."""
@@ -241,8 +240,7 @@ class Lexicon(Configurable):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the lexicon as a JSON file."""
-        text = json.dumps(self._data(), ensure_ascii=False)
-        Path(path).write_text(text, "utf-8", "surrogatepass")
+        write_json(Path(path), self._data())
 
     def _data(self) -> dict[str, Any]:
         data = {
@@ -268,7 +266,7 @@ class Lexicon(Configurable):
             ValueError: If the file does not hold a lexicon.
         """
         try:
-            data = json.loads(Path(path).read_text("utf-8", "surrogatepass"))
+            data = read_json(Path(path))
             words = data.pop("words")
             first = data.pop("num_first", len(words))
             lexicon = cls(words[:first], **data).extended(words[first:])
@@ -283,6 +281,17 @@ class Lexicon(Configurable):
         """Return the words without an id, normalized, once each."""
         normalized = dict.fromkeys(_normalize(w, self.normalization) for w in check_words(words))
         return [word for word in normalized if word and word not in self]
+
+
+def write_json(path: Path, content: Any) -> str:
+    """Write a JSON file, and return its name."""
+    path.write_text(json.dumps(content, ensure_ascii=False), "utf-8", "surrogatepass")
+    return path.name
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that `write_json` wrote."""
+    return json.loads(path.read_text("utf-8", "surrogatepass"))
 
 
 def _normalize(word: str, form: NormalForm | None) -> str:
