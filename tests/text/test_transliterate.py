@@ -45,6 +45,7 @@ def test_dictionary() -> None:
 def test_fallback_is_asked_once_for_each_unknown_word() -> None:
     upper = Upper()
     words = DictionaryTransliterator({"hai": "है"}, fallback=upper, keep=["song"])
+    assert words(["hai"]) == ["है"]
     asked = ["good", "hai", "so-good", "good", "@so", "Song", "sonnng"]
     assert words(asked) == ["GOOD", "है", "SO-GOOD", "GOOD", "@so", "Song", "sonnng"]
     assert upper.asked == [["good", "so"]]

@@ -202,7 +202,7 @@ class DictionaryTransliterator(Configurable):
     def _convert(self, runs: list[str]) -> list[str]:
         found = {run: self._find(run) for run in runs}
         missing = [run for run, word in found.items() if word is None]
-        if self.fallback is not None:
+        if missing and self.fallback is not None:
             found.update(zip(missing, self.fallback(missing), strict=True))
         return [found[run] or run for run in runs]
 
