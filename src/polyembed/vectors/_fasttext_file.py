@@ -95,8 +95,7 @@ class FastTextFile:
 
     def fail(self, what: str) -> NoReturn:
         """Raise the error that names the file."""
-        rule = "name a whole fastText .bin file"
-        raise ValueError(must("path", rule, f"{self.path} ({what})"))
+        raise ValueError(must("path", "name a whole fastText .bin file", f"{self.path} ({what})"))
 
     def need(self, size: int) -> int:
         """Step over `size` bytes and return where they start."""

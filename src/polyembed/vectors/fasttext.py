@@ -202,24 +202,20 @@ class FastTextVectors(Vocabulary, VectorFiles):
                         rule = "hold words without white space"
                         require(good, "sentences", rule, repr(word))
                     file.write(encode_word(" ".join(sentence)) + b"\n")
-            settings = {
-                "input": str(corpus),
-                "model": getattr(model_name, model),
-                "dim": dim,
-                "epoch": epochs,
-                "minCount": min_count,
-                "bucket": bucket,
-                "minn": min_n,
-                "maxn": max_n,
-                "thread": threads,
-                "seed": seed,
-                "verbose": 0,
-                "label": "\n",  # what no word can begin with
-            }
-            arguments, compiled = fasttext.args(), fasttext.fasttext()  # its own call has no seed
-            for name, value in settings.items():
-                setattr(arguments, name, value)
-            fasttext.train(compiled, arguments)
+            settings, compiled = fasttext.args(), fasttext.fasttext()  # its own call has no seed
+            settings.input = str(corpus)
+            settings.model = getattr(model_name, model)
+            settings.dim = dim
+            settings.epoch = epochs
+            settings.minCount = min_count
+            settings.bucket = bucket
+            settings.minn = min_n
+            settings.maxn = max_n
+            settings.thread = threads
+            settings.seed = seed
+            settings.verbose = 0
+            settings.label = "\n"  # what no word can begin with
+            fasttext.train(compiled, settings)
             compiled.saveModel(str(trained))
             cls(trained)  # the package does not notice a full disk
             trained.replace(path)
