@@ -90,12 +90,12 @@ class Vocabulary(ABC):
                 groups.setdefault(tag, Counter())[word] += 1
         require(bool(total), "sentences", "hold at least one word", "none")
         known = {word for word in total if word in self}
-        rows: list[tuple[str | int | float, ...]] = []
+        rows = []
         ordered = sorted(groups.items(), key=lambda group: (-group[1].total(), group[0]))
         for name, counts in [("all", total), *ordered]:
             found = [count for word, count in counts.items() if word in known]
             types, tokens = len(counts), counts.total()
-            shares = 100 * len(found) / types, 100 * sum(found) / tokens
-            rows.append((name, types, len(found), shares[0], tokens, sum(found), shares[1]))
+            row = name, types, len(found), 100 * len(found) / types
+            rows.append((*row, tokens, sum(found), 100 * sum(found) / tokens))
         names = "types", "known", "known %", "tokens", "known tokens", "known tokens %"
         return Table(("language", *names), rows, digits=1)
