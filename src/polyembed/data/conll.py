@@ -57,7 +57,7 @@ def read_conll(
     wanted = {"word": word_column, "tag": tag_column}
     if language_column is not None:
         wanted["language"] = language_column
-    sentences: list[TaggedSentence] = []
+    sentences = []
     count = 0
     for block in read_blocks(path, encoding=encoding):
         metadata: dict[str, str] = {}

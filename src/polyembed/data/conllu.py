@@ -58,7 +58,7 @@ def read_conllu(
     names = {"tag": tag} | ({} if language is None else {"language": language})
     fields = {argument: _field(argument, name) for argument, name in names.items()}
     found: set[str] = set()
-    sentences: list[TaggedSentence] = []
+    sentences = []
     for block in read_blocks(path, encoding=encoding):
         metadata: dict[str, str] = {}
         rows: list[tuple[str, ...]] = []

@@ -63,7 +63,7 @@ def read_lince(
     names = LINCE_TASKS[task]
     # a test file of sa_spaeng lacks the sentiments of its head lines, and no column
     allowed = {len(names)} if task == "sa_spaeng" else {len(names), len(names) - 1}
-    sentences: list[TaggedSentence] = []
+    sentences = []
     count = 0
     for block in read_blocks(path, encoding=encoding):
         metadata: dict[str, str] = {}

@@ -42,7 +42,7 @@ def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> li
         >>> sentence.words, sentence.tags, sentence.languages
         (('to', 'India'), ('O', 'B-LOC'), ('en', 'en'))
     """
-    sentences: list[TaggedSentence] = []
+    sentences = []
     layout: tuple[str, ...] = ()
     start = ""
     for block in read_blocks(path, encoding=encoding):

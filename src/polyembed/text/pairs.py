@@ -84,7 +84,7 @@ def align_pairs(
     firsts, seconds = [first for first, _ in texts], [second for _, second in texts]
     none: Any = {"input_ids": [], "token_type_ids": []}
     encoded = tokenizer(firsts, seconds, **options) if texts else none
-    owners: list[list[int]] = []
+    owners = []
     for row, ids in enumerate(encoded["input_ids"]):
         rule = f"have at most {limit} pieces (overflow='truncate' takes longer ones)"
         require(limit is None or len(ids) <= limit, f"pairs[{row}]", rule, len(ids))

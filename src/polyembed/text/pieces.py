@@ -132,8 +132,8 @@ def align_words(
     firsts = {ids[0] for ids in cut.values() if len(ids) > 1}
     # pieces that are only the space before a word, as ByT5 has them
     blank = {i for i in firsts if not str(name(i)).strip("\u2581\u0120 ")}
-    rows: list[list[int]] = []
-    owners: list[list[int]] = []
+    rows = []
+    owners = []
     for row, words in enumerate(sentences):
         ids: list[int] = []
         index: list[int] = []

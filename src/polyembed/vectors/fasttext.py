@@ -60,7 +60,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = check_file(path, where="FastTextVectors.from_pretrained fetches one")
         self._file = FastTextFile(self.path)
-        self.dim: int = self._file.dim
+        self.dim = self._file.dim
 
     @property
     def words(self) -> list[str]:

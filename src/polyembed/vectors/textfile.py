@@ -230,8 +230,8 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
 
     def _read(self, num_rows: int, position: int) -> Words:
         """Index the rows: as words without a space, or with spaces if the bytes are not text."""
-        found: list[Words] = []
-        faults: list[ValueError] = []
+        found = []
+        faults = []
         for spaced in (False, True):
             try:
                 found.append(Words(self._data, self._entries(num_rows, position, spaced), b" "))
