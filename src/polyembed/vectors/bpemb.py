@@ -166,10 +166,7 @@ class BPEmbVectors(VectorFiles):
 
         check_positive(vocab_size=vocab_size, dim=dim)
         prepare = BPEmb.preprocess if preprocess else str
-        corpus = []
-        for words in sentences:
-            check_words(words)
-            corpus += [prepare(" ".join(words))] if any(words) else []
+        corpus = [prepare(" ".join(words)) for words in sentences if any(check_words(words))]
         require(len(corpus) > 0, "sentences", "hold at least one word", "none")
         content = io.BytesIO()
         try:
