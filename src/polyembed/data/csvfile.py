@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from itertools import groupby
 
 from polyembed._checks import must, require
 from polyembed.data.lines import TaggedSentence, join_rows, read_text
@@ -54,8 +55,8 @@ def read_csv(
     """
     text = io.StringIO(read_text(path, encoding=encoding), newline="")
     reader = csv.reader(text, delimiter=delimiter, strict=True)
-    sentences: list[tuple[str, list[tuple[str, str]]]] = []
-    current = ""
+    rows = []
+    sentence = ""
     try:
         header = next(reader, [])
         wanted = (sentence_column, word_column, tag_column)
@@ -72,12 +73,12 @@ def read_csv(
             require(bool(word and tag), place, "have no empty word or tag", row)
             rule = "hold one line (a quotation mark may have opened a field)"
             require(set("\r\n").isdisjoint("".join(row)), place, rule, row)
-            name = name if name.strip() else current
-            require(name != "", place, "name its sentence", row)
-            if name != current:
-                sentences.append((name, []))
-                current = name
-            sentences[-1][1].append((word, "O" if tag == outside_tag else tag))
+            sentence = name if name.strip() else sentence
+            require(sentence != "", place, "name its sentence", row)
+            rows.append((sentence, word, "O" if tag == outside_tag else tag))
     except csv.Error as error:
         raise ValueError(must(f"{path}:{reader.line_num}", "be a row of CSV", error)) from error
-    return [join_rows(rows, metadata={"sent_id": name}) for name, rows in sentences]
+    return [
+        join_rows((token[1:] for token in tokens), metadata={"sent_id": name})
+        for name, tokens in groupby(rows, key=lambda token: token[0])
+    ]
