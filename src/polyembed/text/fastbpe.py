@@ -97,7 +97,7 @@ class FastBPETokenizer(LaserTokenizer):
             return [name for part in parts[token] for name in outcome(part)]
 
         self._ids = [dictionary.ids(outcome(token)) for token in tokens]
-        self._model: Any = models.BPE(
+        self._model = models.BPE(
             vocab={token: i for i, token in enumerate(tokens)},
             merges=self.merges,
             unk_token=UNKNOWN,

@@ -221,7 +221,7 @@ class Lexicon(Configurable):
             row is empty. A type without units (zero-width characters alone) is spelled like the
             unknown word.
         """
-        special: list[list[int]] = [[], spelling.unknown][start:]
+        special = [[], spelling.unknown][start:]
         spelled = spelling.spell(self.words(max(start, NUM_SPECIAL)))
         return spelling_table([*special, *(units or spelling.unknown for units in spelled)])
 

@@ -1,7 +1,6 @@
 """The text of a sub-word model's pieces, without the tokenizer's marks."""
 
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tokenizers.decoders import ByteLevel
@@ -58,7 +57,7 @@ def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
         ids = (i for i in range(count) if not any(test(i) for test in tests))
         vocabulary = {i: tokenizer.id_to_piece(i) for i in ids}
     else:
-        known: Mapping[str, int] = tokenizer.get_vocab()
+        known = tokenizer.get_vocab()
         count = max(known.values(), default=-1) + 1
         apart = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
         vocabulary = {i: piece for piece, i in known.items() if i not in apart}
