@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from polyembed._checks import check_choice, check_words, import_optional, require
 from polyembed.saving import Configurable
@@ -216,11 +216,6 @@ class DictionaryTransliterator(Configurable):
         """Return the constructor's arguments, the dictionary as pairs."""
         words, keep = sorted(self.words.items()), sorted(self.keep)
         return {"words": words, "fallback": self.fallback, "keep": keep}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build the transliterator from the result of `get_config`."""
-        return cls(**{**config, "words": dict(config["words"])})
 
     def __repr__(self) -> str:
         return f"DictionaryTransliterator({len(self.words)} words, fallback={self.fallback!r})"
