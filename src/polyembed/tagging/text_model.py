@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ BATCHES_TOGETHER = 32
 CACHED_WORDS = 50_000
 """The number of words whose vectors are kept for later texts of a prediction."""
 
+T = TypeVar("T")
 Predict = Callable[[Any, Mapping[int, Any]], list[Any]]
 
 
@@ -150,11 +151,10 @@ class TextModel(PretrainedModule):
         def generate() -> Iterator[Any]:
             start, model = 0, evaluation_view(self)
             knowing, cached = model, set[str]()
-            remaining = iter(texts)
             total = len(texts) if isinstance(texts, Sized) else None
             with progress_bar(progress=progress, total=total, unit=" texts") as bar:
-                while bucket := list(islice(remaining, BATCHES_TOGETHER * batch_size)):
-                    bucket = self._check_texts(bucket, start)
+                for read in chunked(texts, BATCHES_TOGETHER * batch_size):
+                    bucket = self._check_texts(read, start)
                     if len(cached) > CACHED_WORDS:
                         knowing, cached = model, set()
                     words = self.words_of(bucket, start) - cached
@@ -186,8 +186,7 @@ def _predicted_bucket(
     lengths = [count_words_of(model.sentences_of(text)) for text in texts]
     order = sorted(range(len(texts)), key=lengths.__getitem__)
     found: list[Any] = [None] * len(texts)
-    for first in range(0, len(order), batch_size):
-        batch = order[first : first + batch_size]
+    for batch in chunked(order, batch_size):
         for i, one in zip(batch, predict(model, {start + i: texts[i] for i in batch}), strict=True):
             found[i] = one
     return found
@@ -219,6 +218,13 @@ def check_names(name: str, names: Sequence[str]) -> tuple[str, ...]:
     found = check_words(names, name=name)
     require(0 < len(set(found)) == len(found), name, "be different names, at least one", found)
     return tuple(found)
+
+
+def chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield lists of so many values; the last may be shorter."""
+    rest = iter(values)
+    while chunk := list(islice(rest, size)):
+        yield chunk
 
 
 def count_words_of(sentences: Sequence[Sequence[str]]) -> int:

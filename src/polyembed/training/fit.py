@@ -20,7 +20,7 @@ from polyembed.metrics import settled
 from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.tagging.text_model import TextModel, count_words_of, to_device
+from polyembed.tagging.text_model import TextModel, chunked, count_words_of, to_device
 from polyembed.training.options import DEFAULTS, FitOptions, measure
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epoch, sizes_of
 
@@ -219,11 +219,9 @@ class _Training:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
         size = self.batch_size
-        pools = [
-            sorted(order[i : i + POOL * size], key=self.lengths.__getitem__)
-            for i in range(0, len(order), POOL * size)
-        ]
-        batches = [chunk[i : i + size] for chunk in pools for i in range(0, len(chunk), size)]
+        pools = chunked(order, POOL * size)
+        alike = (sorted(pool, key=self.lengths.__getitem__) for pool in pools)
+        batches = [batch for pool in alike for batch in chunked(pool, size)]
         for i in torch.randperm(len(batches), generator=generator).tolist():
             yield [self.train[k] for k in batches[i]]
 

@@ -10,13 +10,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from polyembed._checks import check_positive, require
 from polyembed._views import evaluation_view
-from polyembed.training.masked_text import (
-    Example,
-    ExampleEncoder,
-    Texts,
-    chunked,
-    read_texts,
-)
+from polyembed.tagging.text_model import chunked
+from polyembed.training.masked_text import Example, ExampleEncoder, Texts, read_texts
 
 POOL = 32
 """The number of batches whose rows are sorted by length together."""

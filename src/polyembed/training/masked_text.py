@@ -2,21 +2,20 @@
 
 import bz2
 import gzip
-import itertools
 import lzma
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from polyembed._checks import check_file, require, require_type
 from polyembed.encoders.pretrained import most_positions
+from polyembed.tagging.text_model import chunked
 from polyembed.text.pieces import word_opener
 
 OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
-T = TypeVar("T")
 Texts = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
 """Strings; the path of a file with a text per line, or several; or a function of strings."""
 
@@ -137,13 +136,6 @@ def read_texts(texts: Texts) -> list[Any]:
         with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8-sig") as lines:
             found += [line.rstrip("\r\n") for line in lines]
     return found
-
-
-def chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of so many values; the last may be shorter."""
-    rest = iter(values)
-    while chunk := list(itertools.islice(rest, size)):
-        yield chunk
 
 
 def _words(
