@@ -183,7 +183,7 @@ def _predicted_bucket(
     model: TextModel, texts: list[Any], start: int, batch_size: int, predict: Predict
 ) -> list[Any]:
     """Predict in batches of similar length; `start` is the first text's number in errors."""
-    lengths = [count_words_of(model.sentences_of(text)) for text in texts]
+    lengths = [sum(map(len, model.sentences_of(text))) for text in texts]
     order = sorted(range(len(texts)), key=lengths.__getitem__)
     found: list[Any] = [None] * len(texts)
     for batch in chunked(order, batch_size):
@@ -225,11 +225,6 @@ def chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(values)
     while chunk := list(islice(rest, size)):
         yield chunk
-
-
-def count_words_of(sentences: Sequence[Sequence[str]]) -> int:
-    """Return the number of words of a text."""
-    return sum(map(len, sentences))
 
 
 def to_device(inputs: Any, device: torch.device | str) -> Any:

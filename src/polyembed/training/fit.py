@@ -20,7 +20,7 @@ from polyembed.metrics import settled
 from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.tagging.text_model import TextModel, chunked, count_words_of, to_device
+from polyembed.tagging.text_model import TextModel, chunked, to_device
 from polyembed.training.options import DEFAULTS, FitOptions, measure
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epoch, sizes_of
 
@@ -119,7 +119,7 @@ class _Training:
     ) -> None:
         self.model, self.seed = model, seed
         train, dev = list(train), list(dev)
-        self.train = [item for item in train if self._length(item)]
+        self.train = [item for item in train if any(map(len, self._sentences(item)))]
         self.options = options = options.for_training(model, len(self.train))
         self.num_epochs, self.batch_size = options.num_train_epochs or 1, options.batch_size or 1
         self.dev = dev
@@ -225,17 +225,16 @@ class _Training:
         for i in torch.randperm(len(batches), generator=generator).tolist():
             yield [self.train[k] for k in batches[i]]
 
-    def _length(self, item: Item) -> int:
-        return count_words_of(self.model.sentences_of(self.model.text_of(item)))
+    def _sentences(self, item: Item) -> Sequence[Sequence[str]]:
+        return self.model.sentences_of(self.model.text_of(item))
 
     def _lengths(self) -> list[int]:
         """Return the length of each training text, in pieces if an encoder reads these."""
-        model = self.model
-        parts = (part for part in model.modules() if isinstance(part, PretrainedWordEncoder))
+        texts = map(self._sentences, self.train)
+        parts = (part for part in self.model.modules() if isinstance(part, PretrainedWordEncoder))
         encoder = next((part for part in parts if part.tokenizer is not None), None)
         if encoder is None:
-            return list(map(self._length, self.train))
-        texts = (model.sentences_of(model.text_of(item)) for item in self.train)
+            return [sum(map(len, text)) for text in texts]
         return [int(encoder.pieces(text).piece_mask.sum()) for text in texts]
 
 
