@@ -164,8 +164,8 @@ class _Training:
             "train": len(self.train),
             "dev": len(self.dev),
         }
-        parts = [self.optimizer], [self.scheduler], self.scaler
-        self.state = TrainingState(model, *parts, checkpoint=checkpoint, about=about)
+        others = self.optimizer, self.scheduler, self.scaler
+        self.state = TrainingState(model, others, checkpoint=checkpoint, about=about)
 
     def epoch(self, number: int, progress: bool | None) -> Epoch:
         """Train and evaluate once."""

@@ -367,15 +367,15 @@ class MetaXLTrainer:
             plans = {kind: Plan(kind, corpora, options, rank, size) for kind, _ in phases}
             turns = [(kind, turn) for kind, epochs in phases for turn in range(epochs)]
             steps = sum(plans[kind].steps for kind, _ in turns)
-            optimizers = [one for one in (self.optimizer, self.meta_optimizer) if one is not None]
-            pairs = zip(optimizers, self.schedules, strict=False)
+            optimizers = self.optimizer, self.meta_optimizer
             schedulers = [
-                build(optimizer, steps) for optimizer, build in pairs if build is not None
+                build(optimizer, steps)
+                for optimizer, build in zip(optimizers, self.schedules, strict=True)
+                if optimizer is not None and build is not None
             ]
+            others = *optimizers, *schedulers
             about = self._about(corpora, size)
-            state = TrainingState(
-                self.parts, optimizers, schedulers, checkpoint=checkpoint, about=about
-            )
+            state = TrainingState(self.parts, others, checkpoint=checkpoint, about=about)
             if size > 1:
                 torch.distributed.barrier()  # all have read before one writes
             number = 0

@@ -5,15 +5,13 @@ One file, written after each epoch, holds it, so that a training can go on.
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from polyembed._checks import class_name, must, require
 
@@ -135,9 +133,8 @@ class TrainingState:
 
     Args:
         model: All modules that learn.
-        optimizers: The optimisers over their parameters.
-        schedulers: The schedules of these optimisers; None for an optimiser without one.
-        scaler: The scaler of float16 losses.
+        others: The optimisers over their parameters, their schedules, and the scaler of float16
+            losses; None is left out.
         checkpoint: The folder of the checkpoint; if it holds one, the state is read from there.
         about: What the training of a checkpoint must have in common with this one.
     """
@@ -145,17 +142,13 @@ class TrainingState:
     def __init__(
         self,
         model: nn.Module,
-        optimizers: Sequence[Optimizer],
-        schedulers: Sequence[LRScheduler | None] = (),
-        scaler: torch.amp.GradScaler | None = None,
+        others: Iterable[Any],
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         about: Mapping[str, Any],
     ) -> None:
         self.model, self.about = model, about
-        self.stateful: list[Any] = [
-            part for part in (*optimizers, *schedulers, scaler) if part is not None
-        ]
+        self.others = [part for part in others if part is not None]
         self.history: list[Epoch] = []
         self.best_weights: dict[str, Tensor] = {}
         self.path = None if checkpoint is None else Path(checkpoint, "checkpoint.pt")
@@ -164,7 +157,7 @@ class TrainingState:
             self.history = [Epoch(*epoch) for epoch in saved["history"]]
             self.best_weights = saved["best"]
             model.load_state_dict(saved["model"], strict=False)
-            for part, state in zip(self.stateful, saved["others"], strict=True):
+            for part, state in zip(self.others, saved["others"], strict=True):
                 part.load_state_dict(state)
 
     @property
@@ -186,7 +179,7 @@ class TrainingState:
                 "history": [tuple(epoch) for epoch in self.history],
                 "model": trained_state(self.model),
                 "best": self.best_weights,
-                "others": [part.state_dict() for part in self.stateful],
+                "others": [part.state_dict() for part in self.others],
             }
             save_checkpoint(self.path, state, **self.about)
 
