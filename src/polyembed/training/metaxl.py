@@ -23,7 +23,6 @@ from polyembed.transfer.metaxl import METHODS, metaxl_step
 from polyembed.transfer.rtn import listed
 from polyembed.transfer.steps import check_modules, check_options, layers_of, model_loss, trained
 
-SOURCE = "source"
 Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
 OBJECTIVES = ("metaxl", "joint", "joint_rtn", "target_only")
 
@@ -81,20 +80,17 @@ class MetaXLOptions:
         check_choice("objective", self.objective, OBJECTIVES)
         check_choice("method", self.method, METHODS)
         check_options(self.target_weight, self.amp_dtype)
-        for name in ("max_grad_norm", "meta_max_grad_norm"):
-            norm = getattr(self, name)
-            require(norm is None or norm > 0, name, "be positive, or None", norm)
-        for name in ("num_train_epochs", "batch_size", "gradient_accumulation_steps"):
-            check_positive(**{name: getattr(self, name)})
-        require(self.backoff_epochs >= 0, "backoff_epochs", "be 0 or more", self.backoff_epochs)
+        for name in ("max_grad_norm", "meta_max_grad_norm", "source_temperature"):
+            value = getattr(self, name)
+            require(value is None or value > 0, name, "be positive, or None", value)
         name = "batch_size" if self.target_batch_size is None else "target_batch_size"
+        counts = ("num_train_epochs", "batch_size", "gradient_accumulation_steps", name)
+        check_positive(**{count: getattr(self, count) for count in counts})
+        require(self.backoff_epochs >= 0, "backoff_epochs", "be 0 or more", self.backoff_epochs)
         rows = getattr(self, name)
-        check_positive(**{name: rows})
         splits = self.objective == "metaxl" and self.target_weight > 0
         rule = f"be even, because a target_weight of {self.target_weight} splits target batches"
         require(rows % 2 == 0 or not splits, name, rule, rows)
-        heat = self.source_temperature
-        require(heat is None or heat > 0, "source_temperature", "be positive, or None", heat)
 
 
 class MetaXLTrainerStep(NamedTuple):
@@ -294,7 +290,7 @@ class MetaXLTrainer:
         scheduler: Schedule | tuple[Schedule | None, Schedule | None] | None = None,
         loss: Callable[[nn.Module, Any], Tensor] = model_loss,
     ) -> None:
-        self.options = MetaXLOptions() if options is None else options
+        self.options = options or MetaXLOptions()
         transforms = self.options.objective in ("metaxl", "joint_rtn")
         if transforms and rtn is None:
             rule = f"be a module, or several, for objective {self.options.objective!r}"
@@ -412,7 +408,7 @@ class MetaXLTrainer:
     ) -> dict[str | None, Rows]:
         """Return the data by language, the target last and by None."""
         needed = self.options.objective != "target_only" or self.options.backoff_epochs > 0
-        named: Any = source if isinstance(source, Mapping) else {SOURCE: source}
+        named: Any = source if isinstance(source, Mapping) else {"source": source}
         if source is None or not needed:
             named = {}
         require(bool(named) or not needed, "source", "hold data of at least one language", "none")
@@ -427,22 +423,20 @@ class MetaXLTrainer:
     ) -> MetaXLTrainerStep:
         """Do step `number` of the run."""
         options = self.options
+        rtn: Any = None if objective == "joint" else self.rtn  # the back-off has no network
         names = ("target_weight", "weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         shared: dict[str, Any] = {name: getattr(options, name) for name in names}
         shared |= {"optimizer": self.optimizer, "meta_optimizer": self.meta_optimizer}
         shared |= {"loss": self.loss, **batches}
         try:
             if objective == "metaxl":
-                networks = listed(self.rtn)
-                meta = metaxl_step(
-                    self.model, networks, self.layers, method=options.method, **shared
+                loss, target_loss, norm, *others = metaxl_step(
+                    self.model, rtn, self.layers, method=options.method, **shared
                 )
-                losses = meta.source_loss, meta.source_norm, meta.target_loss
-                return MetaXLTrainerStep(number, epoch, *losses, meta.meta_norm, meta.cosine)
+                return MetaXLTrainerStep(number, epoch, loss, norm, target_loss, *others)
             # MetaXL's back-off weighs both losses alike, and the target alone has one loss
             if options.objective in ("metaxl", "target_only"):
                 shared["target_weight"] = 1.0
-            rtn = self.rtn if objective == "joint_rtn" else None
             step = joint_step(self.model, rtn, self.layers, **shared)
         except ValueError as error:
             raise ValueError(f"{error} (step {number})") from error
