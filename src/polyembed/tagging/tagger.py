@@ -106,10 +106,9 @@ class Tagger(TextModel):
         inputs, mask = self.encode([item.words for item in items])
         tags = self.encode_labels([self.labels_of(item) for item in items])
         if isinstance(inputs, Pieces) and mask is not None:  # words beyond the limit have no vector
-            owned = inputs.word_index >= 0
-            places = inputs.word_index.clamp(min=0).long()
-            seen = torch.zeros(mask.shape).scatter_add(1, places, owned.float()) > 0
-            tags[mask & ~seen] = True if tags.dtype == torch.bool else IGNORE_INDEX
+            unseen = nn.functional.pad(mask, (1, 0))  # (batch, 1 + word), special pieces first
+            unseen = unseen.scatter(1, inputs.word_index + 1, False)[:, 1:]
+            tags[unseen] = True if tags.dtype == torch.bool else IGNORE_INDEX
         return {"inputs": inputs, "tags": tags, "mask": mask}
 
     def labels_of(self, item: Tagged) -> list[Any]:
