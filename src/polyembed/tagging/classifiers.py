@@ -10,11 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from polyembed._checks import (
-    check_choice,
-    check_probability,
-    require,
-)
+from polyembed._checks import check_choice, check_probability, require
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, SequencePooling, pool_sequence
 from polyembed.functional.masking import widened
@@ -132,11 +128,10 @@ class TextClassifier(TextModel):
         Raises:
             ValueError: If a name is outside the label set.
         """
-        ids: dict[Any, int] = {label: i for i, label in enumerate(self.labels)}
+        names = self.labels
         for row, label in enumerate(labels):
-            rule = f"be one of {', '.join(self.labels)}"
-            require(label in ids, f"labels[{row}]", rule, repr(label))
-        return torch.tensor([ids[label] for label in labels], dtype=torch.int64)
+            require(label in names, f"labels[{row}]", f"be one of {', '.join(names)}", repr(label))
+        return torch.tensor([names.index(label) for label in labels], dtype=torch.int64)
 
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
         """Build a training batch.
@@ -251,7 +246,7 @@ class SequenceClassifier(TextClassifier):
         Returns:
             Ids or `Pieces`, and the mask ``(batch, word)``.
         """
-        return self.embedder.encode(self._check_texts(texts))
+        return self.embedder.encode(texts)
 
 
 class PairClassifier(TextClassifier):
