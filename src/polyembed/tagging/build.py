@@ -95,8 +95,8 @@ def build_tagger(
     texts = prepared_by(prepare, [sentence.words for sentence in sentences])
     lexicon = Lexicon.from_sentences(texts)
     if tags is None:
-        given = (tag for sentence in sentences for tag in sentence.tags if tag is not None)
-        tags = sorted(set().union(*map(options_of, given)) - {MISSING_TAG})
+        given = (tag for sentence in sentences for tag in sentence.tags)
+        tags = sorted(set().union(*map(options_of, given)) - {None, MISSING_TAG})
         require(bool(tags), "train", "hold at least one known tag", "none")
     tags = check_names("tags", tags)
     parts: dict[str, Any] = {}

@@ -151,9 +151,10 @@ class _Training:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=options.amp_dtype == torch.float16
         )
-        names = ("batch_size", "scheduler_interval", "max_grad_norm")
         about = {
-            **{name: getattr(options, name) for name in names},
+            "batch_size": options.batch_size,
+            "scheduler_interval": options.scheduler_interval,
+            "max_grad_norm": options.max_grad_norm,
             "amp_dtype": str(options.amp_dtype),
             "metric": options.metric_name,
             "seed": seed,
