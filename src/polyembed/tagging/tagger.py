@@ -19,6 +19,7 @@ from polyembed.functional.masking import widened
 from polyembed.metrics import scheme_of, split_label
 from polyembed.tagging.decoders import (
     CRFDecoder,
+    Decoder,
     Emissions,
     Features,
     Mask,
@@ -220,7 +221,7 @@ class SequenceTagger(Tagger):
         self.embedder = embedder
         self.encoder = encoder
         self.tags = tags
-        self.decoder: Any = CRFDecoder(dim, tags) if decoder is None else decoder
+        self.decoder: Decoder = CRFDecoder(dim, tags) if decoder is None else decoder
         in_features = self.decoder.in_features
         require(in_features == dim, "decoder", f"take features of size {dim}", in_features)
         if self.decoder.tags == len(tags):  # built with their number
@@ -275,23 +276,19 @@ class SequenceTagger(Tagger):
         Returns:
             A scalar.
         """
-        loss: Tensor = self.decoder.loss(self.features(inputs, mask), tags, mask)
-        return loss
+        return self.decoder.loss(self.features(inputs, mask), tags, mask)
 
     def emissions(self, inputs: Any, mask: Mask = None) -> Emissions:
         """Score each tag at each word: ``(batch, word, tag)``."""
-        found: Tensor = self.decoder.emissions(self.features(inputs, mask), mask)
-        return found
+        return self.decoder.emissions(self.features(inputs, mask), mask)
 
     def decode(self, inputs: Any, mask: Mask = None) -> Tensor:
         """Return the decoder's best tags, ids ``(batch, word)``; -100 at masked positions."""
-        found: Tensor = self.decoder.decode(self.features(inputs, mask), mask)
-        return found
+        return self.decoder.decode(self.features(inputs, mask), mask)
 
     def probabilities(self, inputs: Any, mask: Mask = None) -> Emissions:
         """Compute the probability of each tag at each word; zeros at masked positions."""
-        found: Tensor = self.decoder.probabilities(self.features(inputs, mask), mask)
-        return found
+        return self.decoder.probabilities(self.features(inputs, mask), mask)
 
     def encode_labels(self, labels: Sequence[Sequence[Any]]) -> Shaped[Tensor, "batch word *tag"]:
         """Turn the tags of sentences into a tensor, as the decoder does (`Decoder.encode_labels`).
@@ -302,8 +299,7 @@ class SequenceTagger(Tagger):
         Returns:
             The ids of the tags, ``(batch, word)``, padded with -100.
         """
-        found: Tensor = self.decoder.encode_labels(labels)
-        return found
+        return self.decoder.encode_labels(labels)
 
     def predict_n_best(
         self,
@@ -381,16 +377,16 @@ class SequenceTagger(Tagger):
         self, texts: Mapping[int, Sequence[str]], least: float, max_words: int, overlapping: bool
     ) -> list[list[PredictedEntity]]:
         scheme: Any = scheme_of(self.tags)
-        crf = isinstance(self.decoder, CRFDecoder)
 
         def spans(inputs: Any, mask: Tensor) -> Tensor:
-            emissions = self.emissions(inputs, mask)
-            wide = widened(emissions)
-            count = len(self.tags)
-            zeros = wide.new_zeros(count, count), *wide.new_zeros(2, count)
-            moves, start, end = self.decoder.crf.constrained_scores(wide.dtype) if crf else zeros
+            wide = widened(self.emissions(inputs, mask))
+            if isinstance(self.decoder, CRFDecoder):
+                scores = self.decoder.crf.constrained_scores(wide.dtype)
+            else:  # no tag depends on another
+                zeros = wide.new_zeros(len(self.tags), len(self.tags))
+                scores = zeros, zeros[0], zeros[0]
             return span_log_probs(
-                wide, mask, moves, start, end, self.tags, scheme=scheme, max_length=max_words
+                wide, mask, *scores, self.tags, scheme=scheme, max_length=max_words
             ).log_probs
 
         types = list(dict.fromkeys(split_label(tag, scheme)[1] for tag in self.tags if tag != "O"))
@@ -414,7 +410,8 @@ class SequenceTagger(Tagger):
         self, texts: Mapping[int, Sequence[str]], k: int
     ) -> list[list[tuple[list[str], float]]]:
         inputs, mask = to_device(self.encode(list(texts.values())), self.device)
-        paths = self.decoder.crf.n_best(self.emissions(inputs, mask), k, mask)
+        crf: Any = self.decoder.crf
+        paths = crf.n_best(self.emissions(inputs, mask), k, mask)
         found = []
         for words, tags, scores in zip(
             texts.values(), paths.tags.cpu(), paths.log_probs.tolist(), strict=True
