@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 from polyembed._checks import check_positive, check_sentences, check_words, require, require_type
 from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view, shallow_copy
-from polyembed.embeddings.embedder import require_embedder
+from polyembed.embeddings.embedder import WordEmbedder, require_embedder
 from polyembed.saving import PretrainedModule
 from polyembed.text.lexicon import Lexicon
 
@@ -35,6 +35,8 @@ class TextModel(PretrainedModule):
     them, also on models that share parts.
     """
 
+    embedder: WordEmbedder
+
     @property
     def device(self) -> torch.device:
         """The device of the parameters, where inputs must be."""
@@ -44,8 +46,7 @@ class TextModel(PretrainedModule):
     @property
     def lexicon(self) -> Lexicon | None:
         """The words of a type embedder; None for a contextual or mixed one."""
-        found: Lexicon | None = self.embedder.lexicon  # type: ignore[union-attr, assignment]
-        return found
+        return self.embedder.lexicon
 
     @abstractmethod
     def encode(self, texts: Sequence[Any]) -> tuple[Any, Tensor | None]:
@@ -85,8 +86,7 @@ class TextModel(PretrainedModule):
         Returns:
             The new model.
         """
-        embedder: Any = self.embedder
-        return shallow_copy(self, embedder=embedder.with_words(words))
+        return shallow_copy(self, embedder=self.embedder.with_words(words))
 
     def predict(
         self, texts: Iterable[Any], *, batch_size: int = 64, progress: bool | None = False
