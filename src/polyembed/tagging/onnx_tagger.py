@@ -167,7 +167,7 @@ class OnnxTagger:
         """
         rows = _check_sentences(sentences)
         found: list[list[str]] = [[] for _ in rows]
-        order = sorted((i for i, words in enumerate(rows) if words), key=lambda i: len(rows[i]))
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             decoded = self.decode(*self.encode(rows[i] for i in batch)).tolist()
