@@ -294,7 +294,7 @@ class SoftmaxDecoder(Decoder):
             return loss
         if self.criterion is not None:
             raise TypeError(must("tags", "be single names for a criterion", "sets"))
-        log_probs = emissions.log_softmax(-1, torch.promote_types(emissions.dtype, torch.float32))
+        log_probs = widened(emissions).log_softmax(-1)
         inside = log_probs.masked_fill(~tags, float("-inf")).logsumexp(-1)
         known = ~tags.all(-1) if mask is None else ~tags.all(-1) & mask
         total = torch.where(known, inside, 0.0).sum()

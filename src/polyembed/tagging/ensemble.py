@@ -216,9 +216,8 @@ class VotingEnsemble(Tagger):
             [[self.tags[tag] for tag in row if tag != IGNORE_INDEX] for row in member]
             for member in votes.tolist()
         ]
-        ids = {tag: i for i, tag in enumerate(self.tags)}
         rows = voting.entity_vote(names, scheme=self.scheme)
-        elected = [ids[name] for row in rows for name in row]
+        elected = [self.tags.index(name) for row in rows for name in row]
         valid = votes[0].ne(IGNORE_INDEX)
         return votes[0].masked_scatter(valid, votes.new_tensor(elected))
 
