@@ -112,8 +112,8 @@ def export_onnx(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     program.save(folder / MODEL_NAME, external_data=True)  # a runtime maps the large table
-    content = json.dumps(settings, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    (folder / SETTINGS_NAME).write_bytes(content)
+    content = json.dumps(settings, ensure_ascii=False)
+    (folder / SETTINGS_NAME).write_text(content, "utf-8", "surrogatepass")
 
 
 class _Graph(nn.Module):

@@ -72,8 +72,7 @@ class OnnxTagger:
         for name in (SETTINGS_NAME, MODEL_NAME):
             if not (folder / name).is_file():
                 raise FileNotFoundError(f"folder must hold {name}, got nothing at {folder / name}")
-        content = (folder / SETTINGS_NAME).read_bytes()
-        settings = json.loads(content.decode("utf-8", "surrogatepass"))
+        settings = json.loads((folder / SETTINGS_NAME).read_text("utf-8", "surrogatepass"))
         if settings.get("format_version") != FORMAT_VERSION:
             found = f"{settings.get('format_version')}. Export the tagger again"
             raise ValueError(f"{SETTINGS_NAME} must be of format {FORMAT_VERSION}, got {found}")
