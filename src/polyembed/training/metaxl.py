@@ -296,15 +296,15 @@ class MetaXLTrainer:
             rule = f"be a module, or several, for objective {self.options.objective!r}"
             raise TypeError(must("rtn", rule, None))
         self.model, self.rtn = model, rtn if transforms else None
-        networks = listed(rtn) if transforms else []
+        networks = nn.ModuleList(listed(rtn) if transforms else [])
         check_modules(model, networks)
         self.layers = layers_of(model, layer) if transforms else []
-        self.parts = nn.ModuleDict({"model": model, "rtn": nn.ModuleList(networks)})
-        theta = trained("model", model, optimizer, "optimizer", besides=self.parts["rtn"])
+        self.parts = nn.ModuleDict({"model": model, "rtn": networks})
+        theta = trained("model", model, optimizer, "optimizer", besides=networks)
         self.optimizer = optimizer or Adam(theta.values(), lr=3e-5)
         self.meta_optimizer = None
         if transforms:
-            phi = trained("rtn", self.parts["rtn"], meta_optimizer, "meta_optimizer")
+            phi = trained("rtn", networks, meta_optimizer, "meta_optimizer")
             self.meta_optimizer = meta_optimizer or Adam(phi.values(), lr=3e-5)
         self.schedules = scheduler if isinstance(scheduler, tuple) else (scheduler, scheduler)
         self.loss = loss
