@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -207,9 +206,8 @@ def adapt_masked_lm(
         )
         trainer = Trainer(model=model, args=args, train_dataset=examples, data_collator=collate)
         trainer.remove_callback(PrinterCallback)  # it writes to stdout
-        last = None
-        if folder is not None and Path(folder).is_dir():
-            last = get_last_checkpoint(str(folder))  # type: ignore[no-untyped-call]
+        os.makedirs(args.output_dir, exist_ok=True)
+        last = get_last_checkpoint(args.output_dir)  # type: ignore[no-untyped-call]
         outcome = trainer.train(resume_from_checkpoint=last)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     finite = all(map(math.isfinite, [*losses, outcome.training_loss]))
