@@ -113,8 +113,7 @@ class TextClassifier(TextModel):
 
     def probabilities(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch label"]:
         """Compute the probability of each label ``(batch, label)``, in at least float32."""
-        logits = self.logits(inputs, mask)
-        return widened(logits).softmax(-1)
+        return widened(self.logits(inputs, mask)).softmax(-1)
 
     def encode_labels(self, labels: Sequence[str | None]) -> Int[Tensor, " batch"]:
         """Turn label names into ids.

@@ -195,7 +195,6 @@ class ConformalTagger(PretrainedModule):
             For each text a tuple of tags per word, the most probable first; with ``unit="entity"``
             the entities, which may overlap, the most probable first.
         """
-        texts = list(texts)
         if self.unit == "entity":
             spans: list[list[Any]] = self.tagger.predict_entities(
                 texts, min_probability=min(1.0, 1 - self.threshold), overlapping=True

@@ -308,9 +308,8 @@ class SoftmaxDecoder(Decoder):
 
     def probabilities(self, features: Features, mask: Mask = None) -> Emissions:
         """Compute the softmax of each word's scores, in at least float32; zeros where masked."""
-        emissions = self.emissions(features, mask)
-        wide = widened(emissions).softmax(-1)
-        return select_valid(wide, mask)
+        found = widened(self.emissions(features, mask)).softmax(-1)
+        return select_valid(found, mask)
 
 
 def check_decoder(name: str, decoder: object) -> None:

@@ -49,8 +49,8 @@ class ExampleEncoder:
     ) -> None:
         from transformers import PreTrainedModel
 
-        head = getattr(model, "get_output_embeddings", lambda: None)()
-        predicts = isinstance(model, PreTrainedModel) and head is not None
+        known = isinstance(model, PreTrainedModel)
+        predicts = known and model.get_output_embeddings() is not None
         rule = "be a transformers model for masked language modelling"
         require_type(predicts, "model", rule, model)
         rule = "be a fast tokenizer of transformers"
@@ -61,7 +61,7 @@ class ExampleEncoder:
         limit = most_positions(model)
         rule = f"be at most the model's {limit} positions"
         require(limit is None or max_length <= limit, "max_length", rule, max_length)
-        size: Any = model.get_input_embeddings().num_embeddings
+        size = model.get_input_embeddings().num_embeddings
         rule = f"have at most the model's {size} pieces"
         require(len(tokenizer) <= size, "tokenizer", rule, len(tokenizer))
         self.tokenizer, self.opener = tokenizer, word_opener(tokenizer)

@@ -131,9 +131,9 @@ class FitOptions:
 
     def make_scheduler(self, optimizer: Optimizer, num_steps: int) -> LRScheduler | None:
         """Return a new schedule for so many steps, if there is one."""
-        if self.optimizer is None and self.scheduler is None:
-            return _default_schedule(optimizer, num_steps)
-        return None if self.scheduler is None else self.scheduler(optimizer)
+        if self.scheduler is not None:
+            return self.scheduler(optimizer)
+        return _default_schedule(optimizer, num_steps) if self.optimizer is None else None
 
 
 def measure(
