@@ -219,13 +219,11 @@ def adapt_masked_lm(
 
 def _near_switches(sentence: Any, name: str) -> set[int]:
     """Return the numbers of the words on both sides of a switch of language."""
-    languages = getattr(sentence, "languages", None)
+    languages: Any = getattr(sentence, "languages", None)
     fits = languages is not None and len(languages) == len(sentence.words)
     rule = f"have words and a language for each of them ({name})"
     require(fits, "a sentence", rule, f"languages {languages}")
-    spoken = [
-        (i, language) for i, language in enumerate(languages or ()) if language not in NO_LANGUAGE
-    ]
+    spoken = [(i, language) for i, language in enumerate(languages) if language not in NO_LANGUAGE]
     switches = ((i, j) for (i, before), (j, after) in pairwise(spoken) if before != after)
     return {i for pair in switches for i in pair}
 

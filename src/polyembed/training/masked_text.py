@@ -91,7 +91,7 @@ class ExampleEncoder:
     def words(self, words: Sequence[str], name: str) -> Iterator[tuple[int, Example]]:
         """Yield the parts of a sentence that fit, each with the number of its first word."""
         words = list(map(_sound, words))
-        counts = Counter(self._part(words).words) if words else Counter()
+        counts = Counter(self._part(words).words)
         first = used = 0
         for i in range(len(words)):
             rule = f"have at most {self.room} pieces (max_length without the special ones)"
@@ -100,8 +100,7 @@ class ExampleEncoder:
                 yield first, self._part(words[first:i])
                 first, used = i, 0
             used += counts[i]
-        if words:
-            yield first, self._part(words[first:])
+        yield first, self._part(words[first:])
 
     def _part(self, words: Sequence[str]) -> Example:
         encoded = self.tokenizer(
