@@ -184,9 +184,8 @@ def _predicted_bucket(
 ) -> list[Any]:
     """Predict in batches of similar length; `start` is the first text's number in errors."""
     lengths = [sum(map(len, model.sentences_of(text))) for text in texts]
-    order = sorted(range(len(texts)), key=lengths.__getitem__)
     found: list[Any] = [None] * len(texts)
-    for batch in chunked(order, batch_size):
+    for batch in batches_by_length(range(len(texts)), batch_size, lengths.__getitem__):
         for i, one in zip(batch, predict(model, {start + i: texts[i] for i in batch}), strict=True):
             found[i] = one
     return found
@@ -225,6 +224,14 @@ def chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(values)
     while chunk := list(islice(rest, size)):
         yield chunk
+
+
+def batches_by_length(
+    values: Iterable[T], size: int, length: Callable[[T], int]
+) -> Iterator[list[T]]:
+    """Yield batches of values of similar length, sorted among `BATCHES_TOGETHER` batches."""
+    for pool in chunked(values, BATCHES_TOGETHER * size):
+        yield from chunked(sorted(pool, key=length), size)
 
 
 def to_device(inputs: Any, device: torch.device | str) -> Any:

@@ -20,15 +20,12 @@ from polyembed.metrics import settled
 from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.tagging.text_model import TextModel, chunked, to_device
+from polyembed.tagging.text_model import TextModel, batches_by_length, to_device
 from polyembed.training.options import DEFAULTS, FitOptions, measure
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epoch, sizes_of
 
 Item = Tagged | Labelled
 """What a model is trained on: words with tags, words with a label, or a labelled pair of texts."""
-
-POOL = 32
-"""The number of batches that are sorted by length together."""
 
 
 def fit(
@@ -219,10 +216,7 @@ class _Training:
         """
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
-        size = self.batch_size
-        pools = chunked(order, POOL * size)
-        alike = (sorted(pool, key=self.lengths.__getitem__) for pool in pools)
-        batches = [batch for pool in alike for batch in chunked(pool, size)]
+        batches = list(batches_by_length(order, self.batch_size, self.lengths.__getitem__))
         for i in torch.randperm(len(batches), generator=generator).tolist():
             yield [self.train[k] for k in batches[i]]
 

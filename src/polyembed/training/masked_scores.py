@@ -10,11 +10,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from polyembed._checks import check_positive, require
 from polyembed._views import evaluation_view
-from polyembed.tagging.text_model import chunked
+from polyembed.tagging.text_model import batches_by_length
 from polyembed.training.masked_text import Example, ExampleEncoder, Texts, read_texts
 
-POOL = 32
-"""The number of batches whose rows are sorted by length together."""
 Row: TypeAlias = tuple[list[int], list[int]]
 """The ids of an example's pieces, and the places to mask."""
 
@@ -91,16 +89,14 @@ def _masked_losses(
 ) -> Iterator[Tensor]:
     """Yield the losses of the masked places of each batch."""
     device, model = next(model.parameters()).device, evaluation_view(model)
-    for pool in chunked(rows, POOL * batch_size):
-        pool.sort(key=lambda row: len(row[0]))
-        for batch in chunked(pool, batch_size):
-            ids = pad_sequence([torch.tensor(row) for row, _ in batch], True, -1)
-            mask = ids >= 0  # (row, piece)
-            ids = torch.where(mask, ids, tokenizer.pad_token_id)
-            where = [(i, place) for i, (_, places) in enumerate(batch) for place in places]
-            index = tuple(torch.tensor(where).T)
-            gold = ids[index]
-            ids[index] = tokenizer.mask_token_id
-            logits = model(input_ids=ids.to(device), attention_mask=mask.long().to(device)).logits
-            chosen = logits[tuple(part.to(device) for part in index)].float().cpu()
-            yield nn.functional.cross_entropy(chosen, gold, reduction="none")
+    for batch in batches_by_length(rows, batch_size, lambda row: len(row[0])):
+        ids = pad_sequence([torch.tensor(row) for row, _ in batch], True, -1)
+        mask = ids >= 0  # (row, piece)
+        ids = torch.where(mask, ids, tokenizer.pad_token_id)
+        where = [(i, place) for i, (_, places) in enumerate(batch) for place in places]
+        index = tuple(torch.tensor(where).T)
+        gold = ids[index]
+        ids[index] = tokenizer.mask_token_id
+        logits = model(input_ids=ids.to(device), attention_mask=mask.long().to(device)).logits
+        chosen = logits[tuple(part.to(device) for part in index)].float().cpu()
+        yield nn.functional.cross_entropy(chosen, gold, reduction="none")
