@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from polyembed._checks import check_words, import_optional, require_type
 from polyembed.embeddings.embedder import require_lexicon
 from polyembed.embeddings.precomputed import bake
-from polyembed.tagging.decoders import CRFDecoder, Decoder, check_decoder
+from polyembed.tagging.decoders import CRFDecoder, check_decoder
 from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MODEL_NAME, OUTPUTS, SETTINGS_NAME
 from polyembed.tagging.tagger import SequenceTagger
 
@@ -123,9 +123,9 @@ class _Graph(nn.Module):
         _check_tagger(tagger)
         super().__init__()
         table: Tensor = bake(tagger.embedder).weight
-        self.table = nn.Parameter(table.detach().to("cpu", torch.float32), requires_grad=False)
+        self.table = nn.Parameter(table.detach(), requires_grad=False)
         self.encoder = copy.deepcopy(tagger.encoder)
-        self.decoder: Decoder = copy.deepcopy(tagger.decoder)
+        self.decoder = copy.deepcopy(tagger.decoder)
         self.to("cpu", torch.float32).eval()
 
     def forward(

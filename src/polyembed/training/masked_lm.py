@@ -53,7 +53,7 @@ def _masked_batch(
     piece gets one.
     """
     drawn = [_draw(example, mlm_probability, whole_word_mask) for example in examples]
-    if not any(bool(row.any()) for row in drawn):  # the mean over no piece would be NaN
+    if not torch.cat(drawn).any():  # the mean over no piece would be NaN
         row = int(torch.randint(len(examples), ()))
         places = [i for i, special in enumerate(examples[row].special) if not special]
         drawn[row][places[int(torch.randint(len(places), ()))]] = True
