@@ -34,28 +34,29 @@ class MetaXLOptions:
     Attributes:
         objective: ``"metaxl"``, ``"joint"``, ``"joint_rtn"`` or ``"target_only"``; see
             `MetaXLTrainer`.
-        method: How meta-gradients are computed; see `polyembed.metaxl_gradients`.
+        method: The way in which meta-gradients are computed; see `polyembed.metaxl_gradients`.
         target_weight: The weight of the target's loss in joint training, and of the target's own
             loss in the inner loss of ``"metaxl"``; the authors' code has 1. With ``"metaxl"`` each
             target batch is then split in two: every second row is for the inner loss, the others
             for the outer loss. With 0 the whole batch is for the outer loss, and the model learns
             from source batches alone, which is algorithm 1 as printed.
         weight: The share of the transform; see `polyembed.transformed_output`.
-        num_train_epochs: How many epochs.
-        backoff_epochs: How many epochs of joint training follow.
-        batch_size: Rows of each batch, in each process; an even number where target batches are
-            split.
-        target_batch_size: Rows of a target batch; `batch_size` if None. The model of ``"metaxl"``
-            learns from half of them in a step, so joint training with half as many is its control.
+        num_train_epochs: The number of epochs.
+        backoff_epochs: The number of epochs of joint training that follow.
+        batch_size: The number of rows of each batch, in each process; an even number where target
+            batches are split.
+        target_batch_size: The number of rows of a target batch; `batch_size` if None. The model of
+            ``"metaxl"`` learns from half of them in a step, so joint training with half as many is
+            its control.
         source_temperature: If None, each step reads a batch of every source language. Else it reads
             one, of a language drawn in proportion to its number of rows to the power ``1 / T``.
             The rows follow the number of the step, so an epoch reads some rows twice and leaves
             others out.
-        gradient_accumulation_steps: Batches of each data set in a step.
+        gradient_accumulation_steps: The number of batches of each data set in a step.
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.
         amp_dtype: The dtype in which losses are computed, ``torch.bfloat16``.
-        seed: The seed of order and dropout.
+        seed: The seed of the order of rows and of dropout.
 
     Raises:
         ValueError: If an option is out of range.
@@ -97,13 +98,13 @@ class MetaXLTrainerStep(NamedTuple):
     """The figures of one step; None where its objective has no such figure.
 
     Attributes:
-        number: Counted from 1, over all epochs.
-        epoch: Counted from 1.
+        number: The number of the step, counted from 1 over all epochs.
+        epoch: The number of the epoch, counted from 1.
         loss: The loss that the model descends, before the step; of ``"metaxl"`` the inner loss.
         norm: The norm of its gradient, before clipping.
         target_loss: The target loss after the look-ahead.
         meta_norm: The norm of the gradient of the network that transforms, before clipping.
-        cosine: Between the inner loss's gradient and the target's.
+        cosine: The cosine between the inner loss's gradient and the target's.
     """
 
     number: int
@@ -233,20 +234,20 @@ class MetaXLTrainer:
     the first one writes the checkpoint, in a folder that all can read.
 
     Args:
-        model: What to train, on the device that it is on. Not wrapped, not compiled.
+        model: The model to train, on the device that it is on. It is neither wrapped nor compiled.
         rtn: The network that transforms, one for all languages, or an ``nn.ModuleDict`` with one
             for each; for several layers a list with one for each layer. None for the objectives
             without.
         layer: The layer whose output is transformed: a number as `hidden_states` counts (see
             `encoder_layer`), a module, or several.
-        options: Numbers and choices; the defaults of `MetaXLOptions` if None.
+        options: The numbers and choices; the defaults of `MetaXLOptions` if None.
         optimizer: The optimiser of the model; Adam with a learning rate of 3e-5 if None.
         meta_optimizer: The optimiser of `rtn`; the same if None.
-        scheduler: From an optimiser and the number of steps to a scheduler that is stepped after
-            each step: one function for both optimisers, or a pair of functions (None = no
-            schedule).
-        loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its
-            ``loss``.
+        scheduler: A function from an optimiser and the number of steps to a scheduler, which is
+            stepped after each step: one function for both optimisers, or a pair of functions
+            (None = no schedule).
+        loss: A function from the model and a batch to the mean loss; by default
+            ``model(**batch)``, or its ``loss``.
 
     Raises:
         ValueError: If the model is compiled, a layer cannot be found, or there is no parameter to
@@ -323,14 +324,15 @@ class MetaXLTrainer:
         """Train, evaluate after each epoch, and keep the best epoch's weights in model and `rtn`.
 
         Args:
-            source: The source language's rows, or language -> rows. ``"target_only"`` needs none.
+            source: The source language's rows, or a mapping from each language to its rows;
+                ``"target_only"`` needs none.
             target: The target language's rows.
-            evaluate: The model's score on the development set, higher is better; the model is in
-                eval mode, without gradients. If None, the last epoch is the best, and scores are
-                NaN.
-            collate: From a list of rows to a batch; by default torch's. Its tensors are moved to
-                the model's device.
-            on_step: Called after each step, in every process.
+            evaluate: A function from the model to its score on the development set, higher is
+                better; the model is in eval mode, without gradients. If None, the last epoch is the
+                best, and scores are NaN.
+            collate: A function from a list of rows to a batch; by default torch's. Its tensors are
+                moved to the model's device.
+            on_step: A function that is called after each step, in every process.
             checkpoint: A folder for the state after each epoch; if it holds one, training resumes
                 from there.
             progress: Whether to show a progress bar; if None, only on a terminal.
@@ -339,7 +341,7 @@ class MetaXLTrainer:
             The best epoch and the history; an epoch's loss is the mean of its steps'.
 
         Raises:
-            TypeError: If data are not rows.
+            TypeError: If the data have no length or cannot be indexed.
             ValueError: If there are no rows, a language has no network, a loss is not finite (the
                 message has the step's number; the weights are unchanged), or the checkpoint is of
                 another run.
