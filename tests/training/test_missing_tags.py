@@ -1,7 +1,6 @@
 """Sentences in which some words have no tag: the loss, the metric, and training."""
 
 import itertools
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,13 +10,8 @@ from toys import SENTENCES, TAGS, toy_lexicon
 
 import polyembed as pe
 from polyembed.crf import Constraints
+from polyembed.data import TaggedSentence as Sentence
 from polyembed.training import fit
-
-
-@dataclass
-class Sentence:
-    words: list[str]
-    tags: list[str | None]
 
 
 def test_a_crf_sums_over_the_tags_that_are_not_known() -> None:
@@ -60,8 +54,10 @@ def test_words_beyond_the_limit_leave_the_loss() -> None:
     encoder = pe.PretrainedWordEncoder(
         tiny_model("bert"), word_piece_tokenizer(), overflow="truncate", max_length=4
     )
-    tagger = pe.SequenceTagger(encoder, ["X", "VERB"])
-    batch = tagger.collate([Sentence(["me", "la", "me", "la"], ["X", "VERB", "X", "VERB"])])
+    rows = [Sentence(["me", "la", "me", "la"], ["X", "VERB", "X", "VERB"])]
+    batch = pe.SequenceTagger(encoder, ["X", "VERB"]).collate(rows)
     count = int(batch["inputs"].word_index.max()) + 1
     assert 0 < count < 4
     assert batch["tags"][0].tolist() == [0, 1, 0, 1][:count] + [-100] * (4 - count)
+    both = pe.SequenceTagger(pe.MetaEmbedding.concat([encoder] * 2), ["X", "VERB"])
+    assert both.collate(rows)["tags"].equal(batch["tags"])

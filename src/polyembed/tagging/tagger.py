@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from polyembed._checks import check_sentences, check_words, require, require_type
 from polyembed.crf import span_log_probs
@@ -106,10 +107,12 @@ class Tagger(TextModel):
         """
         inputs, mask = self.encode([item.words for item in items])
         tags = self.encode_labels([self.labels_of(item) for item in items])
-        if isinstance(inputs, Pieces) and mask is not None:  # words beyond the limit have no vector
+        parts = tree_leaves(inputs, is_leaf=lambda part: isinstance(part, Pieces))
+        if mask is not None and all(isinstance(part, Pieces) for part in parts):
             unseen = nn.functional.pad(mask, (1, 0))  # (batch, 1 + word), special pieces first
-            unseen = unseen.scatter(1, inputs.word_index + 1, False)[:, 1:]
-            tags[unseen] = True if tags.dtype == torch.bool else IGNORE_INDEX
+            for part in parts:
+                unseen = unseen.scatter(1, part.word_index + 1, False)
+            tags[unseen[:, 1:]] = True if tags.dtype == torch.bool else IGNORE_INDEX
         return {"inputs": inputs, "tags": tags, "mask": mask}
 
     def labels_of(self, item: Tagged) -> list[Any]:
