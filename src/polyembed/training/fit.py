@@ -230,7 +230,8 @@ class _Training:
         encoder = next((part for part in parts if part.tokenizer is not None), None)
         if encoder is None:
             return [sum(map(len, text)) for text in texts]
-        return [int(encoder.pieces(text).piece_mask.sum()) for text in texts]
+        prepared = getattr(self.model, "prepared", list)  # as the encoder reads the words
+        return [int(encoder.pieces(prepared(text)).piece_mask.sum()) for text in texts]
 
 
 def _is_stale(history: Sequence[Epoch], options: FitOptions) -> bool:
