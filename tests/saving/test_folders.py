@@ -127,6 +127,15 @@ def test_a_buffer_without_values_is_named(tmp_path: Path) -> None:
     )
 
 
+class Nothing(PretrainedModule):
+    """A module without arguments, and without a constructor of its own."""
+
+
+def test_a_module_without_a_constructor_is_saved(tmp_path: Path) -> None:
+    Nothing().save_pretrained(tmp_path)
+    assert isinstance(Nothing.from_pretrained(tmp_path), Nothing)
+
+
 def local_class() -> type[pe.CharCNN]:
     class Local(pe.CharCNN):
         """A class that no name finds again."""

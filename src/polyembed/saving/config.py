@@ -80,7 +80,7 @@ class VectorFiles(Configurable):
 def _arguments(obj: Configurable, without: Collection[str] = ()) -> dict[str, Any]:
     """Return the constructor's arguments, which an object keeps as attributes of the same name."""
     found = {}
-    for name in list(inspect.signature(type(obj).__init__).parameters)[1:]:
+    for name in inspect.signature(type(obj)).parameters:
         if name in without:
             continue
         if not hasattr(obj, name):

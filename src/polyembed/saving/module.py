@@ -107,6 +107,9 @@ class PretrainedModule(Configurable, nn.Module, ABC):
 
     __repr__ = nn.Module.__repr__  # torch's tree, with the plain arguments by `extra_repr`
 
+    def __init__(self) -> None:
+        super().__init__()  # without the free arguments of torch's
+
     def extra_repr(self) -> str:
         """Return the constructor's arguments that are plain values, as ``name=value``."""
         try:
