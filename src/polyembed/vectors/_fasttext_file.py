@@ -30,11 +30,11 @@ class FastTextFile:
         path: The file.
 
     Attributes:
-        version: 0 for a file without a version number.
+        version: The version of the format; 0 for a file without a version number.
         dim: The length of a vector.
         bucket: The number of hashed n-grams.
-        min_n: Code points in the shortest n-gram.
-        max_n: Code points in the longest n-gram; 0 where words have none.
+        min_n: The number of code points in the shortest n-gram.
+        max_n: The number of code points in the longest n-gram; 0 if words have no n-grams.
         words: The vocabulary, without the labels.
     """
 
@@ -60,11 +60,11 @@ class FastTextFile:
         self.words = Words(self.data, self._entries(size, num_words), b"\0")
         self._matrix: npt.NDArray[np.uint8] | None = None
         if pruned or (self.version and self.unpack("<?")[0]):
-            return  # a quantised model, for its labels
+            return  # a quantised model, which is opened for its labels only
         self._matrix = self._read_matrix(max(1, num_words + (self.bucket if self.max_n else 0)))
         if self.version:
             self.unpack("<?")
-        self._read_matrix(0)  # of the outputs: the file is whole
+        self._read_matrix(0)  # the outputs, read to check that the file is whole
 
     def rows(self, ids: Ids) -> Rows:
         """Return the rows of the words, which come first, and of the n-grams."""
@@ -94,7 +94,7 @@ class FastTextFile:
         return np.frombuffer(self.data, np.uint8, size, start).reshape(num_rows, dim * 4)
 
     def fail(self, what: str) -> NoReturn:
-        """Raise the error that names the file."""
+        """Raise an error that names the file."""
         raise ValueError(must("path", "name a whole fastText .bin file", f"{self.path} ({what})"))
 
     def need(self, size: int) -> int:
@@ -106,5 +106,5 @@ class FastTextFile:
         return start
 
     def unpack(self, layout: str) -> tuple[Any, ...]:
-        """Read numbers."""
+        """Read the numbers that `layout` describes."""
         return struct.unpack_from(layout, self.data, self.need(struct.calcsize(layout)))

@@ -21,20 +21,20 @@ BASE_URL = "https://bpemb.h-its.org/"
 
 
 class BPEmbVectors(VectorFiles):
-    """Vectors of SentencePiece pieces, and words as the mean of theirs.
+    """Vectors of SentencePiece pieces; a word's vector is the mean of its pieces' vectors.
 
     ``vector(w) = mean(table[i] for i in piece_ids(w))``; a word without pieces gets zeros. Words
-    are prepared as the BPEmb models expect: lower-cased, each digit replaced by 0. Where digits are
-    letters, as in romanised Arabic ("3arabi", "7abibi"), that changes the word: set
+    are prepared as the BPEmb models expect: lower-cased, each digit replaced by 0. Where digits
+    serve as letters, as in romanised Arabic ("3arabi", "7abibi"), this changes the word: set
     ``preprocess=False``.
 
-    `from_pretrained` fetches the files of a language. The bpemb package opens the model; a
-    `bpemb.BPEmb` names its files as ``model_file`` and ``emb_file``.
+    `from_pretrained` fetches the files of a language. The bpemb package opens the model; the
+    attributes ``model_file`` and ``emb_file`` of a `bpemb.BPEmb` name its files.
 
     Args:
-        model_file: A SentencePiece model.
-        vectors_file: Its pieces' vectors in the order of their ids, word2vec's binary (``.bin``) or
-            text format.
+        model_file: The file of a SentencePiece model.
+        vectors_file: The file of the pieces' vectors in the order of their ids, in word2vec's
+            binary (``.bin``) or text format.
         preprocess: Whether to lower-case words and replace digits.
 
     Attributes:
@@ -53,8 +53,8 @@ class BPEmbVectors(VectorFiles):
         ['▁zaragoza', '0000']
 
     Deviations: the bpemb package downloads without checking certificates, and falls back to another
-    vocabulary size where a language lacks the one asked for. Here certificates are checked and
-    nothing is replaced.
+    vocabulary size where a language lacks the one asked for. Here certificates are checked, and a
+    missing size is an error.
     """
 
     file_arguments = frozenset({"model_file", "vectors_file"})
@@ -108,16 +108,16 @@ class BPEmbVectors(VectorFiles):
             lang: A Wikipedia code such as ``"es"``, or ``"multi"``.
             vocab_size: The number of pieces.
             dim: The length of a vector.
-            cache_dir: The folder of downloaded files; ``~/.cache/bpemb``, as the bpemb package has
-                it, if None.
+            cache_dir: The folder of downloaded files; if None, ``~/.cache/bpemb``, as in the bpemb
+                package.
             preprocess: Whether to lower-case words and replace digits.
 
         Returns:
             The opened vectors.
 
         Raises:
-            FileNotFoundError: If a file is neither in the cache nor within reach, as for a language
-                that does not have this size.
+            FileNotFoundError: If a file is not in the cache and cannot be fetched, for example
+                because the language does not have this size.
         """
         check_positive(vocab_size=vocab_size, dim=dim)
         folder = Path(cache_dir or Path.home() / ".cache" / "bpemb")
@@ -148,10 +148,10 @@ class BPEmbVectors(VectorFiles):
         Args:
             sentences: Lists of words.
             folder: Where to save ``pieces.model`` and ``pieces.vec``.
-            vocab_size: The number of pieces; fewer where the corpus has no more.
+            vocab_size: The number of pieces; a small corpus yields fewer.
             dim: The length of a vector.
             epochs: The number of passes over the corpus.
-            threads: As in `FastTextVectors.train`.
+            threads: The number of threads, at least 11 (see `FastTextVectors.train`).
             seed: The seed of the initial vectors.
             preprocess: Whether to lower-case words and replace digits.
 
@@ -214,7 +214,8 @@ class BPEmbVectors(VectorFiles):
             word: The word.
 
         Returns:
-            Its pieces; none for the empty string, or for a lone surrogate, which is not text.
+            Its pieces; none for the empty string or a word with a lone surrogate, which is not
+            text.
         """
         return list(self._bpemb.spm.encode(self._prepared(word), out_type=str))
 
@@ -225,7 +226,7 @@ class BPEmbVectors(VectorFiles):
             words: The words, repetitions allowed.
 
         Returns:
-            One list of ids per word, empty where `pieces` is.
+            One list of ids per word, empty for a word without pieces.
         """
         check_words(words)
         return list(self._bpemb.spm.encode([self._prepared(word) for word in words], out_type=int))

@@ -28,11 +28,11 @@ class FastTextVectors(Vocabulary, VectorFiles):
 
     ``vector(w) = mean({row(w)} | {row(num_words + fnv1a(g) % bucket) : g in ngrams("<" + w +
     ">")})``, with ``row(w)`` for vocabulary words only, the n-grams of ``min_n`` to ``max_n`` code
-    points (a bare ``<`` or ``>`` is not one), and no n-grams for ``</s>``. A word with neither row
-    nor n-grams gets zeros.
+    points (a bare ``<`` or ``>`` is not an n-gram), and no n-grams for ``</s>``. A word with
+    neither row nor n-grams gets zeros.
 
-    Matrix and dictionary are memory-mapped: the object needs memory for the rows asked for, and 20
-    bytes per word of the vocabulary. Worker processes open the file themselves.
+    Matrix and dictionary are memory-mapped: the object needs memory for the rows of a look-up, and
+    20 bytes per word of the vocabulary. Worker processes open the file themselves.
 
     Args:
         path: A fastText ``.bin`` file, with or without version number. A quantised ``.ftz`` has
@@ -52,7 +52,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
 
     Deviations: the fasttext package refuses files without version number. They are read here, and
     ``</s>`` has n-grams in them, as when they were trained. Labels of a supervised model are not
-    words here; the package looks for their rows among the n-grams.
+    words here; the package looks for the labels' rows among the n-grams.
     """
 
     file_arguments = frozenset({"path"})
@@ -90,11 +90,11 @@ class FastTextVectors(Vocabulary, VectorFiles):
 
         Args:
             words: Words, or longer texts of one line.
-            k: The number of labels.
+            k: The number of labels per word.
 
         Returns:
-            For each word, its best labels and their probabilities, best first; a label without
-            ``__label__``.
+            For each word, its best labels, without ``__label__``, and their probabilities, best
+            first.
 
         Raises:
             ValueError: If a word has a line break, or the model has no labels.
@@ -108,7 +108,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
 
     @cached_property
     def _classifier(self) -> Any:
-        """The compiled model: the package's own ``predict`` fails under NumPy 2."""
+        """The compiled model, needed since the package's Python ``predict`` fails under NumPy 2."""
         from fasttext.FastText import fasttext
 
         model = fasttext.fasttext()
@@ -128,7 +128,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
                 out[i] = total / (stop - start)
 
     def _rows_of(self, words: Sequence[bytes]) -> tuple[Ids, Ids]:
-        """Return the matrix rows that are averaged: their words' places, ascending, and numbers."""
+        """Return the place of each averaged row's word, ascending, and the number of the row."""
         file = self._file
         ids = file.words.find(words)
         known = np.flatnonzero(ids >= 0)
@@ -166,17 +166,17 @@ class FastTextVectors(Vocabulary, VectorFiles):
 
         Args:
             sentences: Lists of words without white space.
-            path: Where to save the model, as a ``.bin`` file.
+            path: The ``.bin`` file in which the model is saved.
             dim: The length of a vector.
             model: The training objective.
-            min_count: Rarer words get no row of their own.
+            min_count: The number of occurrences from which on a word has its own row.
             epochs: The number of passes over the corpus.
             bucket: The number of rows for the hashed n-grams.
-            min_n: Code points in the shortest n-gram.
-            max_n: Code points in the longest n-gram; 0 for none.
-            threads: The number of threads, at least 11: the package (0.9.3) initialises a tenth of
-                the vectors in each, rounded down, and leaves the rest undefined. So the result
-                differs a little from run to run.
+            min_n: The number of code points in the shortest n-gram.
+            max_n: The number of code points in the longest n-gram; 0 for no n-grams.
+            threads: The number of threads, at least 11: each thread of the package (0.9.3)
+                initialises a tenth of the vectors, rounded down, and the rest stays undefined.
+                Because of the threads, the result differs a little from run to run.
             seed: The seed of the initial vectors.
 
         Returns:
@@ -202,7 +202,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
                         rule = "hold words without white space"
                         require(good, "sentences", rule, repr(word))
                     file.write(encode_word(" ".join(sentence)) + b"\n")
-            settings, compiled = fasttext.args(), fasttext.fasttext()  # its own call has no seed
+            settings, compiled = fasttext.args(), fasttext.fasttext()  # the Python call has no seed
             settings.input = str(corpus)
             settings.model = getattr(model_name, model)
             settings.dim = dim
@@ -214,7 +214,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
             settings.thread = threads
             settings.seed = seed
             settings.verbose = 0
-            settings.label = "\n"  # what no word can begin with
+            settings.label = "\n"  # a prefix that no word can have
             fasttext.train(compiled, settings)
             compiled.saveModel(str(trained))
             cls(trained)  # the package does not notice a full disk
@@ -227,8 +227,8 @@ class FastTextVectors(Vocabulary, VectorFiles):
     ) -> Self:
         """Fetch a model of the public collection for 157 languages, and open it.
 
-        The file is ``model.bin`` of ``facebook/fasttext-<language>-vectors``; several gigabytes for
-        most.
+        The file is ``model.bin`` of ``facebook/fasttext-<language>-vectors``, for most languages
+        several gigabytes.
 
         Args:
             language: The language's code, such as ``"es"``.
@@ -239,7 +239,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
             The opened model.
 
         Raises:
-            FileNotFoundError: If the model is neither in the cache nor within reach.
+            FileNotFoundError: If the model is not in the cache and cannot be fetched.
         """
         import huggingface_hub
 
@@ -248,7 +248,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
             found = huggingface_hub.hf_hub_download(
                 name, "model.bin", revision=revision, cache_dir=cache_dir
             )
-        # What the hub raises is an OSError: offline; no such repository, file or revision.
+        # The hub's errors are OSErrors: no connection, or no such repository, file or revision.
         except OSError as error:
             url = f"https://huggingface.co/{name}/resolve/{revision or 'main'}/model.bin"
             advice = f"Fetch {url} by other means and open it with FastTextVectors(path)"
@@ -261,7 +261,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
 def _ngram_hashes(
     words: Sequence[bytes], min_n: int, max_n: int
 ) -> tuple[Ids, npt.NDArray[np.uint32]]:
-    """Hash the n-grams of all words: the words' places, ascending, and hashes in fastText's order.
+    """Return the place of each n-gram's word, ascending, and the hashes, in fastText's order.
 
     N-grams grow by one code point at a time, and their hashes by one byte, over all words at once.
     """

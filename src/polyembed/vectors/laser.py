@@ -1,4 +1,4 @@
-"""The public files of LASER 1 and 2: fetched once, and read."""
+"""Download and read the public files of LASER 1 and 2."""
 
 import io
 import os
@@ -44,11 +44,11 @@ def fetch_laser(
     Args:
         version: ``"laser1"`` (93 languages, byte pairs) or ``"laser2"`` (the same languages,
             SentencePiece).
-        cache_dir: The folder of downloaded files; ``~/.cache/laser_encoders``, as the
-            laser_encoders package has it, if None.
+        cache_dir: The folder of downloaded files; if None, ``~/.cache/laser_encoders``, as in the
+            laser_encoders package.
 
     Returns:
-        The paths.
+        The paths of the files.
 
     Raises:
         FileNotFoundError: If a file is missing and cannot be fetched.
@@ -113,14 +113,16 @@ TIMEOUT = 60  # seconds without an answer
 
 
 def fetch(url: str, path: Path) -> Path:
-    """Download a file, or the only file of a .tar.gz, unless it is there; `path` is never cut off.
+    """Download a file, or the only file of a .tar.gz, to `path` unless `path` exists.
+
+    A failed download leaves no partial file.
 
     Args:
         url: The address.
         path: The file to write.
 
     Returns:
-        The path.
+        `path`.
 
     Raises:
         FileNotFoundError: If the file cannot be fetched.

@@ -1,4 +1,4 @@
-"""Word vectors rotated into another space, and sources of one space joined."""
+"""Word vectors rotated into another space, and several sources of one space joined."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,16 +17,16 @@ from polyembed.vectors.words import as_source
 
 
 class JoinedVectors(Vocabulary, Configurable):
-    """Sources of one space as one: ``vector(w) = s(w)`` of the first source ``s`` that knows ``w``.
+    """Several sources as one: ``vector(w) = s(w)``, with ``s`` the first source that knows ``w``.
 
-    For spaces that `polyembed.align_spaces` has aligned, and for text in several languages: for
-    example the matrix language first, and the embedded language for the words that it lacks. A
-    source knows the words of its vocabulary (``word in source``), or, where it has none, the words
-    whose vector is not zero. A word outside all sources has the first spelled vector with a number
-    other than zero.
+    All sources have vectors of the same space, for example after `polyembed.align_spaces`. They
+    serve text in several languages: the matrix language first, and the embedded language for the
+    words that the first one lacks. A source knows the words of its vocabulary (``word in source``).
+    If it has no vocabulary, it knows the words whose vector is not zero. A word outside all sources
+    gets the first spelled vector with a number other than zero.
 
     Args:
-        sources: Sources of vectors of one length, the most trusted first.
+        sources: The sources, the most trusted first; their vectors have one length.
 
     Raises:
         ValueError: If `sources` is empty, or the vectors have different lengths.
@@ -73,7 +73,7 @@ class JoinedVectors(Vocabulary, Configurable):
 
 
 def known_words(source: WordVectors, words: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which words a source knows: by its vocabulary, else by their vectors."""
+    """Return which words a source knows: by its vocabulary, or else by vectors other than zero."""
     if hasattr(source, "__contains__"):
         return np.array([word in source for word in words], bool)
     rows = np.asarray(source.vectors(words)).reshape(-1, source.dim)
@@ -81,19 +81,19 @@ def known_words(source: WordVectors, words: Sequence[str]) -> npt.NDArray[np.boo
     return known
 
 
-TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32
+TOLERANCE = 1e-3  # the largest deviation of W'W from 1, well above the rounding of float32
 
 
 class OrthogonalMapping(PretrainedModule):
     """A rotation of one space of word vectors into another (Winata 2021, section 2.1.2).
 
     ``x -> x W`` with ``W' W = 1`` keeps lengths and angles. `polyembed.align_spaces` finds one.
-    ``mapping(vectors)`` maps a whole source of vectors, also for words met later; `transform` maps
-    tensors; `inverse` is the other direction.
+    ``mapping(vectors)`` maps a whole source of vectors, including words met later; `transform` maps
+    tensors; `inverse` returns the mapping in the other direction.
 
     Args:
         weight: ``W``, orthogonal, ``(dim, dim)``; copied as float32 onto the CPU.
-        report: How the mapping was found, to be kept with it.
+        report: Facts about how the mapping was found, which are saved with the mapping.
 
     Raises:
         ValueError: If the matrix is not square or not orthogonal.
@@ -146,12 +146,12 @@ class OrthogonalMapping(PretrainedModule):
         return OrthogonalMapping(self.weight.mT, report=self.report)
 
     def get_config(self) -> dict[str, Any]:
-        """Return size and report; the numbers are saved as weights."""
+        """Return the size and the report; the matrix is saved as a weight."""
         return {"dim": self.dim, "report": self.report}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build a mapping whose numbers are loaded afterwards."""
+        """Build a mapping whose matrix is loaded afterwards."""
         return cls(torch.eye(config["dim"]), report=config["report"])
 
 
@@ -159,8 +159,8 @@ class MappedVectors(Vocabulary, Configurable):
     """A source of word vectors in the space that a mapping leads to: ``vector(w) = source(w) W``.
 
     Args:
-        source: The vectors.
-        mapping: The rotation; a copy is kept.
+        source: The source of the vectors that are mapped.
+        mapping: The rotation, which is copied.
 
     Raises:
         ValueError: If the mapping is for vectors of another length.

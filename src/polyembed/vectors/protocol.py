@@ -19,7 +19,7 @@ Rows = npt.NDArray[np.float32]
 class WordVectors(Protocol):
     """A source of one vector per word: ``vectors(words)[i]`` is the vector of ``words[i]``.
 
-    A word that the source neither knows nor can spell has a row of zeros, so that rows never shift.
+    A word that the source neither knows nor can spell has a row of zeros, so every word has a row.
     """
 
     @property
@@ -52,7 +52,7 @@ class Vocabulary(ABC):
     ) -> Table:
         r"""Count the types and tokens of a text that have a row, in all and by language.
 
-        fastText models compute a vector of n-grams for every word; such words count as unknown.
+        A word with only a vector from n-grams, as in fastText models, counts as unknown.
 
         Args:
             sentences: Lists of words.
@@ -60,8 +60,8 @@ class Vocabulary(ABC):
                 tags counts under each.
 
         Returns:
-            A row for all words, then one for each tag, the one with most tokens first. Shares are
-            in percent.
+            A table with a row for all words, then a row for each tag, the tag with most tokens
+            first. Shares are in percent.
 
         Raises:
             ValueError: If `sentences` have no word, or the numbers of sentences or tags differ.

@@ -24,26 +24,26 @@ from polyembed.vectors.words import Ids, Words, WordTable, index_words, map_file
 class TextVectors(WordTable, VectorFiles):
     r"""Word vectors of a text file: per line a word and its numbers, separated by single spaces.
 
-    ``vector(w) = the numbers of the first line whose word is w``, else zeros. Where no word of the
-    file has an upper-case letter (GloVe's small tables, MUSE's), a word that it lacks has the
-    vector of its lower form. Everything before the last `dim` numbers of a line is its word, which
-    may hold spaces, as some of GloVe's do.
+    ``vector(w) = the numbers of the first line whose word is w``, else zeros. If no word of the
+    file has an upper-case letter, as in GloVe's small tables and MUSE's, a word that the file lacks
+    gets the vector of its lower-case form. The word of a line is everything before its last `dim`
+    numbers. It may hold spaces, as some words of GloVe do.
 
-    A file may be compressed by gzip (``.gz``) or xz (``.xz``). It is read once from end to end,
-    when the first word is asked for. Afterwards only the rows asked for are read, and the object
-    needs about 40 bytes of memory per word.
+    A file may be compressed by gzip (``.gz``) or xz (``.xz``). The first look-up reads the file
+    once from end to end. Later look-ups read only the rows of their words, and the object needs
+    about 40 bytes of memory per word.
 
     Args:
         path: The file, UTF-8; its first line may be a header, two whole numbers ``<rows> <dim>``.
-        dim: The length of a vector, needed for a file without header whose first word ends in a
-            number. By default it is read from the first line.
+        dim: The length of a vector; by default it is read from the first line. It is needed for a
+            file without header whose first word ends in a number.
 
     Raises:
         FileNotFoundError: If `path` is not a file.
         ValueError: If a line has too few or too many numbers, or something else in their place; if
-            the header promises other numbers of rows or columns; if the compressed data are
-            damaged. The constructor checks the first row, the first look-up all lines, and each
-            look-up the numbers of its rows.
+            the header promises other numbers of rows or columns; or if the compressed data are
+            damaged. The constructor checks the first row, the first look-up checks all lines, and
+            each look-up checks the numbers of its rows.
 
     Example:
         >>> import tempfile
@@ -72,13 +72,13 @@ class TextVectors(WordTable, VectorFiles):
                 yield word
 
         index = index_words(words())
-        self._starts = starts  # whole: threads may look up at once
+        self._starts = starts  # only when complete: several threads may look up words
         return index
 
     def _rows(self, ids: Ids) -> Rows:
         rows = np.zeros((len(ids), self.dim), np.float32)
         with self._opened() as file:
-            for place in np.argsort(ids).tolist():  # forwards through a compressed file
+            for place in np.argsort(ids).tolist():  # in file order, for compressed files
                 file.seek(self._starts[ids[place]])
                 text = self._spaced(file.readline().rstrip())
                 word, *numbers = text.rsplit(b" ", self.dim)
@@ -90,7 +90,7 @@ class TextVectors(WordTable, VectorFiles):
         return rows
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield where each row starts and its word, and check the rows' lengths and number."""
+        """Yield the start and the word of each row; check the rows' lengths and number."""
         num_rows = stop = 0
         with self._opened() as file:
             for number, line in enumerate(file, 1):
@@ -139,7 +139,7 @@ class TextVectors(WordTable, VectorFiles):
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes] | Any]:
-        """Open the file, compressed or not, with an error that names it where it is damaged."""
+        """Open the file, compressed or not; an error names the file if it is damaged."""
         opener = {".gz": gzip.open, ".xz": lzma.open}.get(self.path.suffix, open)
         try:
             with opener(self.path, "rb") as file:  # type: ignore[operator]
@@ -153,7 +153,7 @@ class TextVectors(WordTable, VectorFiles):
 
 
 def read_header(line: bytes) -> tuple[int, int] | None:
-    """Return rows and columns, where a line holds two whole numbers."""
+    """Return the numbers of rows and columns, or None if the line is not two whole numbers."""
     found = re.fullmatch(rb"(\d{1,18}) (\d{1,18})", line)
     return None if found is None else (int(found[1]), int(found[2]))
 
@@ -170,7 +170,7 @@ def _shown(text: bytes) -> str:
     return repr(text[:60].decode(errors="backslashreplace"))
 
 
-LONGEST = 1024  # bytes of a word
+LONGEST = 1024  # the most bytes of a word
 SPACE = re.compile(b" ")
 
 
@@ -178,11 +178,13 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
     r"""Word vectors of word2vec's binary format: a line ``<rows> <dim>``, then one row per word.
 
     ``vector(w) = the numbers of the first row whose word is w``, else zeros. A row is the word, a
-    space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out. Where
-    no word has an upper-case letter, a word that the file lacks has the vector of its lower form.
+    space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out. If no
+    word has an upper-case letter, a word that the file lacks gets the vector of its lower-case
+    form.
 
     The file is memory-mapped. The constructor walks over all rows once, since the format has no
-    index. Afterwards the object needs memory for the rows asked for, and about 20 bytes per word.
+    index. Afterwards the object needs memory for the rows of a look-up, and about 20 bytes per
+    word.
 
     Args:
         path: The file, not compressed.
@@ -229,7 +231,7 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         return np.array(rows, np.float32).reshape(-1, self.dim)
 
     def _read(self, num_rows: int, position: int) -> Words:
-        """Index the rows: as words without a space, or with spaces if the bytes are not text."""
+        """Index the rows: words have no spaces, unless the words found in this way are not text."""
         found = []
         faults = []
         for spaced in (False, True):
@@ -244,10 +246,10 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         return found[-1]
 
     def _entries(self, num_rows: int, position: int, spaced: bool) -> Iterator[tuple[int, bytes]]:
-        """Yield where each word starts, from `position` on, and the word, up to the first space.
+        """Yield the start of each word, from `position` on, and the word, up to the first space.
 
-        Where words may hold spaces, a word ends at the first space at which it is text, and so is
-        the next word.
+        If `spaced`, words may hold spaces: a word ends at the first space for which both this word
+        and the next one are text.
         """
         data, size = self._data, len(self._data)
         for number in range(1, num_rows + 1):

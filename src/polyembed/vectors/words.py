@@ -1,4 +1,4 @@
-"""Words with a row each: an index by hash, and the one rule for words in lower case."""
+"""Tables with one row per word: an index by hash, and the rule for tables in lower case."""
 
 import mmap
 from abc import abstractmethod
@@ -19,7 +19,7 @@ Buffer = bytes | bytearray | mmap.mmap
 
 
 def map_file(path: Path) -> bytes | mmap.mmap:
-    """Map a file into memory without reading it; an empty one gives empty bytes."""
+    """Map a file into memory without reading it; an empty file gives empty bytes."""
     with path.open("rb") as file:
         empty = path.stat().st_size == 0
         return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -44,8 +44,8 @@ class Words:
 
     Args:
         data: The buffer, in which `end` follows each word.
-        entries: Where each word starts, and the word.
-        end: The byte after a word.
+        entries: The start of each word in the buffer, and the word.
+        end: The byte after each word.
     """
 
     def __init__(self, data: Buffer, entries: Iterable[tuple[int, bytes]], end: bytes) -> None:
@@ -69,7 +69,7 @@ class Words:
             yield self._data[start:stop].decode("utf-8", "surrogateescape")
 
     def find(self, words: Sequence[bytes]) -> Ids:
-        """Return the number of each word's first entry, or -1."""
+        """Return the number of each word's first entry, or -1 if the word is unknown."""
         keys = np.fromiter(map(hash, words), np.int64, len(words))
         begins, ends = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
         found = np.full(len(words), -1)
@@ -96,10 +96,10 @@ def index_words(words: Iterable[bytes]) -> Words:
 
 
 class WordTable(Vocabulary):
-    """Words with a row each, and zeros for all others.
+    """A table with one row per word; all other words get zeros.
 
-    Where no word of the table has an upper-case letter, a word that it lacks has the row of its
-    lower form. Bytes that are not UTF-8 become lone surrogates.
+    If no word of the table has an upper-case letter, a word that the table lacks gets the row of
+    its lower-case form. Bytes that are not UTF-8 become lone surrogates.
     """
 
     dim: int
@@ -108,7 +108,7 @@ class WordTable(Vocabulary):
 
     @abstractmethod
     def _rows(self, ids: Ids) -> Rows:
-        """Return the rows of these numbers."""
+        """Return the rows with these numbers."""
 
     @property
     def words(self) -> list[str]:
@@ -156,10 +156,10 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
         name: The argument's name, for the error.
 
     Returns:
-        A source.
+        The source: `vectors` itself, or an adapter around it.
 
     Raises:
-        TypeError: If `vectors` has neither.
+        TypeError: If `vectors` is neither kind of object.
 
     Example:
         >>> class Keyed:
@@ -176,7 +176,7 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
 
 
 class _KeyedVectors(WordTable):
-    """gensim's ``KeyedVectors``."""
+    """An adapter of gensim's ``KeyedVectors``."""
 
     def __init__(self, keyed: Any) -> None:
         self.keyed, self.dim = keyed, int(keyed.vector_size)
