@@ -21,11 +21,11 @@ class CharCNN(PretrainedModule):
     not count, so more padding has no effect. A word without characters gives zeros.
 
     Args:
-        num_characters: How many character ids there are, the padding's 0 among them
+        num_characters: The number of character ids, the padding's 0 included
             (``lexicon.num_characters``).
         embedding_dim: The size of a word's vector: the number of filters of all widths together.
         character_dim: The size of a character's vector.
-        kernel_sizes: The widths, in characters.
+        kernel_sizes: The widths of the filters, in characters.
         dropout: The probability of dropping a component of a character's vector.
 
     Shape:
@@ -88,7 +88,7 @@ class CharCNN(PretrainedModule):
         for size, convolution in zip(self.kernel_sizes, self.convolutions, strict=True):
             windows = convolution(x)  # (word, filter, window)
             padded = F.pad(is_character.to(x.dtype), (size - 1, size - 1))
-            counts = F.max_pool1d(padded, size, 1).bool()  # any character: (word, 1, window)
+            counts = F.max_pool1d(padded, size, 1).bool()  # has a character: (word, 1, window)
             windows = windows.masked_fill(~counts, torch.finfo(windows.dtype).min)
             features.append(windows.max(-1).values)  # keeps places for the backward pass
         # tanh is monotone: after the maximum, it is computed once per filter, not per window.

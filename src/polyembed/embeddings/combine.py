@@ -1,4 +1,4 @@
-"""Combiners: several vectors of one thing into one (Winata 2021, section 2.3, equations 1 to 4)."""
+"""Combiners of several vectors into one vector (Winata 2021, section 2.3, equations 1 to 4)."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Vectors = Sequence[Float[Tensor, "*batch _in_dim"]]
 
 
 class Combiner(PretrainedModule):
-    """Several vectors of one thing into one.
+    """A module that combines several vectors of one thing into one vector.
 
     Args:
         in_dims: The size of each source's vectors.
@@ -37,7 +37,7 @@ class Combiner(PretrainedModule):
         """Combine one vector of each source, in the order of `in_dims`."""
 
     def checked(self, xs: Sequence[Tensor]) -> list[Tensor]:
-        """Check the number of sources and their sizes; return them in the weights' dtype."""
+        """Check the number of vectors and their sizes; return them in the weights' dtype."""
         require(len(xs) == len(self.in_dims), "xs", f"hold {len(self.in_dims)} sources", len(xs))
         for j, (x, dim) in enumerate(zip(xs, self.in_dims, strict=True)):
             check_last_dim(f"xs[{j}]", x, dim)
@@ -55,7 +55,7 @@ class ConcatCombiner(Combiner):
         ``n`` tensors ``(*batch, in_dims[j])`` to ``(*batch, sum(in_dims))``.
 
     Raises:
-        ValueError: If there is no source, or inputs have other sizes.
+        ValueError: If `in_dims` is empty, or an input has another size.
 
     Example:
         >>> ConcatCombiner([2, 3])([torch.zeros(5, 2), torch.ones(5, 3)]).shape
@@ -85,7 +85,7 @@ class LinearCombiner(Combiner):
         ``n`` tensors ``(*batch, in_dims[j])`` to ``(*batch, out_dim)``.
 
     Raises:
-        ValueError: If there is no source, or inputs have other sizes.
+        ValueError: If `in_dims` is empty, or an input has another size.
 
     Example:
         >>> LinearCombiner([2, 3], 7)([torch.zeros(5, 2), torch.ones(5, 3)]).shape
@@ -111,19 +111,19 @@ class AttentionCombiner(Combiner):
     ``x'_j = W_j x_j`` (2), ``alpha_j = exp(phi(x'_j)) / sum_k exp(phi(x'_k))`` (3),
     ``u = sum_j alpha_j x'_j`` (4). With ``attention="dimension"``, the paper's, phi is tanh and
     each dimension of each source has its own weight; with ``"source"`` phi is ``tanh(a . x'_j)``
-    with a learned vector ``a``, and each source has one (Winata 2019a, Kiela 2018).
+    with a learned vector ``a``, and each source has one weight (Winata 2019a, Kiela 2018).
 
     Args:
         in_dims: The size of each source's vectors.
         out_dim: The size of the combined vector.
-        attention: What a weight belongs to, ``"dimension"`` or ``"source"``.
+        attention: The unit that has its own weight, ``"dimension"`` or ``"source"``.
         bias: Whether the projections have a bias; the paper's have none.
 
     Shape:
         ``n`` tensors ``(*batch, in_dims[j])`` to ``(*batch, out_dim)``.
 
     Raises:
-        ValueError: If there is no source, no such attention, or inputs have other sizes.
+        ValueError: If `in_dims` is empty, the attention is unknown, or an input has another size.
 
     Example:
         >>> combiner = AttentionCombiner([2, 3], 7)
@@ -175,8 +175,8 @@ class AttentionCombiner(Combiner):
             xs: As in `attention_weights`.
 
         Returns:
-            ``(source, *batch)``; the shares sum to 1 over the sources, and are even where every
-            vector is zero.
+            The shares, ``(source, *batch)``; they sum to 1 over the sources, and are equal where
+            every vector is zero.
         """
         projected, weights = self._attend(xs)
         lengths = torch.linalg.vector_norm(weights.to(projected.dtype) * projected, dim=-1)

@@ -57,8 +57,8 @@ class WordEmbedder(PretrainedModule):
         """Return an embedder for more words that shares every parameter.
 
         A new word's vector is the one it would have if it had been in the lexicon from the start.
-        Moving one of the two embedders to another device or dtype moves both, unless it was copied
-        by `copy.deepcopy` first.
+        Moving one of the two embedders to another device or dtype moves both, unless one of them
+        was copied by `copy.deepcopy` first.
 
         Args:
             lexicon: An extension of this embedder's lexicon.
@@ -100,7 +100,7 @@ def require_lexicon(embedder: object) -> Lexicon:
 
 
 def require_embedder(embedder: object, name: str = "embedder") -> WordEmbedder:
-    """Return the embedder if it keeps the contract; raise a `TypeError` for any other object."""
+    """Return `embedder` if it meets the contract; raise a `TypeError` for any other object."""
     attributes = ("lexicon", "embedding_dim", "encode", "with_words")
     if isinstance(embedder, nn.Module) and all(hasattr(embedder, name) for name in attributes):
         return embedder  # type: ignore[return-value]

@@ -24,8 +24,8 @@ NEIGHBOUR_FEATURES = ("lower", "shape", "suffix3")
 class CombinedEmbedder(WordEmbedder):
     """Several embedders of the same words, whose vectors a subclass combines.
 
-    Where all members are type embedders, this is one too, and its inputs are ids. With a contextual
-    member, its inputs are a tuple of the members' inputs.
+    If all members are type embedders, the combination is a type embedder too, and its inputs are
+    ids. With a contextual member, its inputs are a tuple of the members' inputs.
     """
 
     @property
@@ -39,12 +39,12 @@ class CombinedEmbedder(WordEmbedder):
 
     @property
     def lexicon(self) -> Lexicon | None:  # type: ignore[override]
-        """The words, where all members are type embedders; else None."""
+        """The words if all members are type embedders, else None."""
         lexicons = [member.lexicon for member in self.members]
         return None if None in lexicons else lexicons[0]
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
-        """Turn words into ids where all members read them, else into the members' inputs.
+        """Turn words into ids if all members are type embedders, else into the members' inputs.
 
         Args:
             sentences: Lists of words.
@@ -64,7 +64,7 @@ class CombinedEmbedder(WordEmbedder):
             inputs: Ids ``(*batch)``, or a tuple of the members' inputs.
 
         Returns:
-            ``(*batch, member.embedding_dim)`` for each member.
+            One tensor per member, ``(*batch, member.embedding_dim)``.
 
         Raises:
             TypeError: If the inputs are another embedder's, or a part is missing.
@@ -108,7 +108,7 @@ class MetaEmbedding(CombinedEmbedder):
 
     Args:
         embedders: Type embedders of one lexicon, contextual embedders, or both.
-        combiner: Makes one vector of the members' vectors.
+        combiner: The combiner, which makes one vector from the members' vectors.
 
     Shape:
         ids ``(*batch)``, or a tuple of the members' inputs, to ``(*batch, combiner.out_dim)``.
@@ -190,13 +190,13 @@ class MetaEmbedding(CombinedEmbedder):
         return self.combiner.out_dim
 
     def forward(self, inputs: Any) -> Float[Tensor, "*batch embedding_dim"]:
-        """Embed and combine.
+        """Embed words and combine the members' vectors.
 
         Args:
             inputs: Ids ``(*batch)``, or a tuple of the members' inputs.
 
         Returns:
-            ``(*batch, embedding_dim)``.
+            The combined vectors, ``(*batch, embedding_dim)``.
         """
         combined: Tensor = self.combiner(self.member_vectors(inputs))
         return combined
@@ -220,7 +220,7 @@ class MetaEmbedding(CombinedEmbedder):
             inputs: As in `forward`.
 
         Returns:
-            The shares; they sum to 1 over the members, and are even where every member's vector is
+            The shares; they sum to 1 over the members, and are equal where every member's vector is
             zero.
         """
         shares: Tensor = self.combiner.contributions(self.member_vectors(inputs))  # type: ignore[operator]
@@ -243,12 +243,12 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
     trained. Each part may be any word embedder, or be left out. Each is a submodule of its name.
 
     Args:
-        words: Vectors of whole words, such as ``MetaEmbedding.self_attention`` over
+        words: The embedder of whole words, such as ``MetaEmbedding.self_attention`` over
             `SourceEmbedding`.
-        subwords: Vectors from sub-word pieces, such as the same over
+        subwords: The embedder of sub-word pieces, such as ``MetaEmbedding.self_attention`` over
             ``SpelledEmbedding.from_pieces``.
-        characters: Vectors from characters, ``SpelledEmbedding.from_characters``.
-        surface: Vectors from affixes and shape, ``SpelledEmbedding.from_surface``.
+        characters: The embedder of characters, ``SpelledEmbedding.from_characters``.
+        surface: The embedder of affixes and shape, ``SpelledEmbedding.from_surface``.
 
     Shape:
         ids ``(*batch)`` to ``(*batch, sum of the parts' sizes)``; with a contextual part, a tuple
@@ -256,7 +256,7 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
 
     Raises:
         TypeError: If a part is not a word embedder.
-        ValueError: If the parts have different lexicons, or there is no part.
+        ValueError: If the parts have different lexicons, or no part is given.
 
     Example:
         >>> from polyembed import CharCNN, SourceEmbedding, SpelledEmbedding
@@ -287,7 +287,7 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
 
     @property
     def members(self) -> list[WordEmbedder]:
-        """The parts that are there, in the order of the constructor."""
+        """The parts that were given, in the order of the constructor."""
         return list(self._modules.values())  # type: ignore[arg-type]
 
     @property
@@ -296,13 +296,13 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         return sum(member.embedding_dim for member in self.members)
 
     def forward(self, inputs: Any) -> Float[Tensor, "*batch embedding_dim"]:
-        """Embed and concatenate.
+        """Embed words and concatenate the parts' vectors.
 
         Args:
             inputs: Ids ``(*batch)``, or a tuple of the parts' inputs.
 
         Returns:
-            ``(*batch, embedding_dim)``.
+            The concatenated vectors, ``(*batch, embedding_dim)``.
         """
         return torch.cat(self.member_vectors(inputs), -1)
 
@@ -331,8 +331,8 @@ def surface_scores(
 ) -> MetaEmbedding:
     """Build the linear path's embedder: scores of the tags at a word, and at each word around it.
 
-    A word has a score for each tag and feature of `FEATURES`, and others of fewer features for its
-    neighbours' tags. All are zeros before training. `WideAndDeepEncoder` adds them up.
+    A word has a score for each pair of a tag and a feature of `FEATURES`; fewer features score its
+    neighbours' tags. All scores are zeros before training. `WideAndDeepEncoder` adds them up.
 
     Args:
         lexicon: The words.

@@ -42,7 +42,7 @@ class PieceMean(PretrainedModule):
         return masked_mean(*embed_units(ids, self.weight))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, the table by its shape."""
+        """Return the constructor's arguments, with the table's shape in place of the table."""
         return {"table": list(self.weight.shape), "freeze": not self.weight.requires_grad}
 
     @classmethod
@@ -61,21 +61,22 @@ class PieceTransformer(PieceMean):
         table: Piece vectors, row 0 for padding; or ``(num_pieces, dim)`` for an empty table.
         freeze: Whether the table does not train; the Transformer trains in any case.
         hidden_size: The size of a word's vector, to which piece vectors are mapped first; if None,
-            the piece vectors' size, without a map.
+            they are not mapped and keep their size.
         num_layers: The number of the Transformer's layers.
         num_heads: The number of heads in each layer; must divide the size of a word's vector.
         feed_forward_size: The width inside each feed-forward network; twice the word vectors' size
             if None.
-        kernel_size: How many neighbouring pieces each map of the feed-forward network reads; odd.
-        dropout: The probability of dropping, inside the Transformer.
+        kernel_size: The number of neighbouring pieces, odd, that each map of the feed-forward
+            network reads.
+        dropout: The dropout probability inside the Transformer.
 
     Shape:
         ids ``(*batch, piece)``, 0 = padding, to ``(*batch, embedding_dim)``; a word without pieces
         gives zeros.
 
     Raises:
-        ValueError: If a size is not positive or not a multiple of `num_heads`, or `kernel_size` is
-            even.
+        ValueError: If a size is not positive, the size of a word's vector is not a multiple of
+            `num_heads`, or `kernel_size` is even.
 
     Example:
         >>> PieceTransformer(torch.randn(9, 4), num_heads=2)(torch.tensor([[1, 2], [2, 0]])).shape
@@ -125,6 +126,6 @@ class PieceTransformer(PieceMean):
         return y.sum(-2).reshape(*batch, dim)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, the table by its shape."""
+        """Return the constructor's arguments, with the table's shape in place of the table."""
         sizes = {"hidden_size": self.hidden_size, "feed_forward_size": self.feed_forward_size}
         return {**super().get_config(), **sizes, **self.options}

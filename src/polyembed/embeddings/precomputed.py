@@ -1,4 +1,4 @@
-"""Each word type computed once: in a batch, or for all."""
+"""Embedders that compute each word type once, per batch or for the whole lexicon."""
 
 from typing import Self
 
@@ -41,10 +41,10 @@ class _Wrapper(WordEmbedder):
 class UniqueWords(_Wrapper):
     """Compute an embedder once for each word type of a batch: ``E(ids) = E(unique(ids))[inverse]``.
 
-    The vectors and gradients are the same, for less: in natural text, half the words of a batch are
-    repetitions. In training, dropout inside the embedder is drawn once per type and shared by its
-    occurrences. Finding the types makes the host wait for a GPU; where that costs too much, use the
-    embedder itself, or `bake` it.
+    The vectors and gradients are the same at less cost: in natural text, half the words of a batch
+    are repetitions. In training, dropout inside the embedder is drawn once per type and shared by
+    the type's occurrences. Finding the types makes the host wait for a GPU; where that costs too
+    much, use the embedder itself, or `bake` it.
 
     Args:
         embedder: A type embedder.
@@ -79,7 +79,7 @@ class BakedEmbedding(_Wrapper):
 
     Args:
         embedder: The type embedder that was baked.
-        table: Its vectors, one row per id.
+        table: The embedder's vectors, one row per id.
 
     Shape:
         ids ``(*batch)`` to ``(*batch, embedder.embedding_dim)``.
@@ -115,7 +115,7 @@ def bake(embedder: WordEmbedder) -> BakedEmbedding:
         embedder: A type embedder.
 
     Returns:
-        A type embedder that looks up.
+        A type embedder that looks the vectors up.
 
     Raises:
         TypeError: If `embedder` is contextual.
@@ -137,7 +137,7 @@ def _vectors(embedder: WordEmbedder, start: int) -> Tensor:
     """Compute the vectors of the ids from `start` on in evaluation mode."""
     stop = len(require_lexicon(embedder))
     embedder = evaluation_view(embedder)
-    # not on "meta", where the tables are that a folder left out: they must be attached first
+    # not "meta", the device of tables that were not saved: they must be attached first
     device = next((x.device for x in embedder.parameters() if not x.is_meta), None)
     ids = torch.arange(start, stop, device=device)
     return torch.cat([embedder(chunk) for chunk in torch.split(ids, CHUNK)])

@@ -17,7 +17,7 @@ from polyembed.text.lexicon import UNKNOWN_ID, Lexicon
 from polyembed.vectors.protocol import WordVectors
 from polyembed.vectors.words import as_source
 
-CHUNK = 2_048  # words that a source is asked for at once
+CHUNK = 2_048  # words that are looked up at once
 
 
 class SourceEmbedding(WordEmbedder):
@@ -74,7 +74,7 @@ class SourceEmbedding(WordEmbedder):
 
     @classmethod
     def from_embedding(cls, embedding: nn.Embedding, lexicon: Lexicon) -> Self:
-        """Wrap an `nn.Embedding` whose rows are a lexicon's ids; its parameter stays the same one.
+        """Wrap an `nn.Embedding` with a row for each of a lexicon's ids, and share its parameter.
 
         Args:
             embedding: The table.
@@ -124,7 +124,7 @@ class SourceEmbedding(WordEmbedder):
         return shallow_copy(self, table=self.table.extended(rows), lexicon=lexicon)
 
     def attach(self, source: WordVectors) -> None:
-        """Attach the source to a loaded table, and fill the rows where they were left out.
+        """Attach the source to a loaded table, and fill the rows that were not saved.
 
         Args:
             source: The vectors that the table was built from.
@@ -144,8 +144,8 @@ class SourceEmbedding(WordEmbedder):
             self.table.load_state_dict(missing, strict=False, assign=True)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the parts, and the source where that is wanted and can be saved."""
-        # The source's name goes without the folders of this machine: saved folders are shared.
+        """Return the parts and the source; the source is saved only where wanted and possible."""
+        # The source's name is saved without this machine's folders: saved folders are shared.
         own = re.sub(r"'[^']*[/\\]([^'/\\]+)'", r"'\1'", repr(self.source))
         return {
             "lexicon": self.lexicon,

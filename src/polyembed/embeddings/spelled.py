@@ -21,18 +21,19 @@ from polyembed.text.spelling import FEATURES, PieceSpelling, Spelling, SurfaceSp
 class SpelledEmbedding(WordEmbedder):
     """A word's vector from its spelling: ``E(word) = encoder(spelling(word))``.
 
-    The spelling of each type is looked up, the vector computed at every call, so that the encoder
-    trains. `from_characters` and `from_pieces` build the two members of hierarchical
+    The spelling of each type is looked up, and its vector is computed at every call, so that the
+    encoder trains. `from_characters` and `from_pieces` build the two members of hierarchical
     meta-embeddings (Winata 2021, section 2.4), `from_surface` the features of a hand-featured
     tagger. Words of over 64 characters or pieces are cut in the middle (`CharSpelling`).
 
     Args:
-        spelling: Words to unit ids: `PieceSpelling`, or a lexicon's ``spelling`` by characters.
-        encoder: Unit ids ``(n, unit)``, 0 = padding, to vectors ``(n, embedding_dim)``; has
-            ``num_embeddings`` and ``embedding_dim``. `CharCNN`, `PieceMean`, `PieceTransformer`,
-            `FeatureEncoder`.
+        spelling: The spelling, which turns words into unit ids: `PieceSpelling`, or a lexicon's
+            ``spelling`` by characters.
+        encoder: The module that maps unit ids ``(n, unit)``, 0 = padding, to vectors
+            ``(n, embedding_dim)``, and has ``num_embeddings`` and ``embedding_dim``: `CharCNN`,
+            `PieceMean`, `PieceTransformer`, `FeatureEncoder`.
         lexicon: The words.
-        table: Their spellings by id; computed if None.
+        table: The words' spellings by id; computed if None.
 
     Shape:
         ids ``(*batch)`` to ``(*batch, encoder.embedding_dim)``.
@@ -63,12 +64,12 @@ class SpelledEmbedding(WordEmbedder):
 
     @classmethod
     def from_characters(cls, lexicon: Lexicon, encoder: CharCNN | PieceTransformer) -> Self:
-        """Build an embedder of words by their characters, which train.
+        """Build an embedder of words by their characters, whose vectors train.
 
         Args:
             lexicon: The words, and the inventory of characters.
-            encoder: Characters to a vector, for ``lexicon.num_characters`` ids; a
-                `PieceTransformer` (the authors' choice) with a table that trains.
+            encoder: The encoder of ``lexicon.num_characters`` character ids. A `PieceTransformer`
+                (the authors' choice) needs a table that trains.
 
         Returns:
             The embedder.
@@ -90,8 +91,8 @@ class SpelledEmbedding(WordEmbedder):
         Args:
             vectors: A `BPEmbVectors`.
             lexicon: The words.
-            pooling: From pieces to a word: their mean, or the authors' choice, the sum after a
-                small Transformer.
+            pooling: How pieces become a word: by their mean, or by their sum after a small
+                Transformer, the authors' choice.
             freeze: Whether the piece vectors do not train, as in the paper.
             **options: The options of `PieceTransformer`; the mean has none.
 
@@ -99,7 +100,7 @@ class SpelledEmbedding(WordEmbedder):
             The embedder.
 
         Raises:
-            TypeError: If the pooling does not have one of the options.
+            TypeError: If one of `options` is not an option of the pooling.
         """
         check_choice("pooling", pooling, ("mean", "transformer"))
         rows = torch.from_numpy(vectors.table)
@@ -118,10 +119,10 @@ class SpelledEmbedding(WordEmbedder):
         feature_dim: int = 32,
         dropout: float = 0.5,
     ) -> Self:
-        """Build an embedder of words by features of their surface, which train.
+        """Build an embedder of words by features of their surface, whose vectors train.
 
-        They are affixes, shape and lower form: what a hand-featured CRF knows of a word. Frozen
-        vectors and characters do not learn them from little text.
+        The features are affixes, shape and lower form, as in a hand-featured CRF. Frozen vectors
+        and characters do not learn them from little text.
 
         Args:
             lexicon: The words.
@@ -149,7 +150,7 @@ class SpelledEmbedding(WordEmbedder):
         units = self.table(ids).long()  # (*batch, unit)
         units = units.reshape(ids.numel(), units.shape[-1])  # (word, unit)
         if units.device.type == "cpu" and not torch.compiler.is_compiling() and units.numel():
-            # A shorter table is the same, faster; elsewhere the host would wait for its length.
+            # Less padding gives the same, faster; a GPU's host would wait for the length.
             units = units[:, : max(1, int(units.ne(0).sum(1).max()))]
         vectors: Tensor = self.encoder(units)  # (word, embedding_dim)
         return vectors.reshape(*ids.shape, self.embedding_dim)

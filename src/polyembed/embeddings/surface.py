@@ -15,8 +15,8 @@ class FeatureEncoder(PretrainedModule):
     ``y = W dropout([E[f_1]; ...; E[f_n]])``.
 
     Args:
-        num_embeddings: How many feature ids there are, the padding's 0 among them.
-        num_features: How many features each word has.
+        num_embeddings: The number of feature ids, the padding's 0 included.
+        num_features: The number of features of each word.
         embedding_dim: The size of a word's vector.
         feature_dim: The size of a feature's vector.
         dropout: The probability of dropping a component of a feature's vector.
@@ -26,8 +26,8 @@ class FeatureEncoder(PretrainedModule):
         alone gives zeros.
 
     Raises:
-        ValueError: If a size is not positive, there are more ids than features, or an id is outside
-            the table.
+        ValueError: If a size is not positive, a word has more than `num_features` ids, or an id is
+            outside the table.
         TypeError: If ids are not integers.
 
     Example:
@@ -67,14 +67,14 @@ class FeatureEncoder(PretrainedModule):
 class FeatureSum(PretrainedModule):
     """The sum of a word's features: ``y = sum of E[f] over its features f``, at first zeros.
 
-    With a number for each tag it is the linear model of a hand-featured tagger: each feature has a
-    score for each tag.
+    With one number per tag, the sum is the linear model of a hand-featured tagger: each feature has
+    a score for each tag.
 
     Args:
-        num_embeddings: How many feature ids there are, the padding's 0 among them.
+        num_embeddings: The number of feature ids, the padding's 0 included.
         embedding_dim: The size of a word's vector.
-        dropout: The probability of leaving a feature of a word out, in training; the others count
-            for more.
+        dropout: The probability of dropping a feature of a word in training; the other features
+            are scaled up.
 
     Shape:
         ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``.

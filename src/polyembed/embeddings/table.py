@@ -18,9 +18,9 @@ class RowTable(PretrainedModule):
     may be integers.
 
     Args:
-        weight: The first rows, ``(row, dim)``; frozen unless a parameter.
+        weight: The first rows, ``(row, dim)``; frozen unless `weight` is an `nn.Parameter`.
         padding_idx: The row that never trains, as in `nn.Embedding`.
-        extension: Later rows.
+        extension: The later rows, if any.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RowTable(PretrainedModule):
         return shallow_copy(self, extension=nn.Parameter(rows, requires_grad=False))
 
     def get_config(self) -> dict[str, Any]:
-        """Return what builds a table of the same shapes, whose rows are loaded afterwards."""
+        """Return the shapes and settings of the table, whose rows are loaded afterwards."""
         return {
             "shapes": [list(tensor.shape) for tensor in self.parameters()],
             "whole_numbers": not self.weight.is_floating_point(),
@@ -87,7 +87,7 @@ def look_up(
     stop: int | None = None,
     name: str = "ids",
 ) -> Tensor:
-    """Return rows by id; `stop` ends the range of ids in the error."""
+    """Return rows by id; the error for other ids names `stop` as the end of their range."""
     try:
         return F.embedding(ids, weight, padding_idx)
     except IndexError as error:

@@ -24,7 +24,7 @@ def sinusoidal_positions(positions: Tensor, dim: int, dtype: torch.dtype) -> Ten
 
 
 def windows(x: Tensor, mask: Tensor | None, size: int) -> Tensor:
-    """Concatenate each word's vector with its neighbours', zeros where no word is.
+    """Concatenate each word's vector with its neighbours'; missing neighbours are zeros.
 
     ``(batch, word, dim)`` to ``(batch, word, size * dim)``.
     """
@@ -39,8 +39,9 @@ def windows(x: Tensor, mask: Tensor | None, size: int) -> Tensor:
 class TransformerLayer(nn.Module):
     """Self-attention and a feed-forward network, each with a residual and a layer norm.
 
-    The layer norms are before them with `norm_first`, else after them. With a `kernel_size` above
-    1, both maps of the feed-forward network are convolutions over neighbouring words.
+    The layer norms are before the two blocks with `norm_first`, else after their residuals. With a
+    `kernel_size` above 1, both maps of the feed-forward network are convolutions over neighbouring
+    words.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class TransformerLayer(nn.Module):
 
 
 class TransformerStack(nn.Module):
-    """Positions and layers; masked positions of the result are zeros.
+    """A stack of layers over sinusoidal positions; masked positions of the result are zeros.
 
     Positions count the valid words, so that neither padding on any side nor holes have an effect. A
     row without a valid word gives zeros. With a `kernel_size` above 1 a mask must have no holes.
