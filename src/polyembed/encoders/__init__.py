@@ -1,5 +1,5 @@
-"""Contextual embedders, which give each word of a sentence a vector, layer fusion, pooling and
-sequence encoders.
+"""Contextual embedders, with one vector per word of a sentence; layer fusion, pooling and sequence
+encoders.
 """
 
 from polyembed.encoders.cached import CachedEmbedder, cache_features

@@ -21,7 +21,7 @@ from polyembed.text.pieces import align_words
 ENCODER, TOKENIZER, ADAPTER = "encoder", "tokenizer", "adapter"
 WEIGHTS = "adapter_model.safetensors"
 MODEL_FILES = r"(config|generation_config)\.json|model[\w.-]*\.safetensors(\.index\.json)?"
-"""The files of a saved model; beside them, an adapter's would name a model to fetch."""
+"""The files of a saved model; others are refused: an adapter's file would name a model to fetch."""
 
 STRANGE_SETTINGS = re.compile(r'"(\w*backbone\w*|\w*_implementation\w*)": (?!null|false)')
 """Settings by which transformers fetches another model, or kernels that are code."""
@@ -91,8 +91,9 @@ def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> None:
         folder: An empty folder.
 
     Raises:
-        TypeError: If transformers does not export the model's class, or its adapters are several,
-            are merged, or change more than layers that can be found again.
+        TypeError: If transformers does not export the model's class; if the model has several
+            adapters; or if its adapter is merged, or changes other parts than layers that can be
+            found again.
     """
     import transformers
 
@@ -103,13 +104,13 @@ def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> None:
     plain: Any = copied_tree(model, lambda part: vars(part).pop("_hf_peft_config_loaded", None))
     plain.config = deepcopy(model.config)  # transformers writes to it
     how = getattr(plain.config, "quantization_config", None)
-    if getattr(how, "quant_method", None) == "gguf":  # of the file: in memory it is plain numbers
+    if getattr(how, "quant_method", None) == "gguf":  # only the file is: memory has plain numbers
         del plain.hf_quantizer, plain.config.quantization_config
     plain.save_pretrained(folder / ENCODER, state_dict=state)
 
 
 def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
-    """Open the subfolders that `write_model` wrote, possibly a stranger's."""
+    """Open the subfolders that `write_model` wrote; they may come from a stranger."""
     import transformers
 
     strange = sorted(x for x in os.listdir(folder) if not re.fullmatch(MODEL_FILES, x))
@@ -129,7 +130,7 @@ def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
         _require_weights(report["missing_keys"], folder)
         if any(key.startswith("pooler.") for key in report["missing_keys"]):
             del model.pooler
-            model.pooler = None  # an attribute, as in a model that was built without
+            model.pooler = None  # an attribute, as in a model that was built without a pooler
         if adapter is not None:
             _read_adapter(model, adapter, name)
     return model  # type: ignore[no-any-return]
@@ -173,7 +174,10 @@ def set_backend(tokenizer: Any, path: Any) -> None:
 
 
 def probe(tokenizer: Any) -> list[int] | None:
-    """Return how a tokenizer that can be saved cuts `PROBES`, special pieces included."""
+    """Return the ids of the pieces of `PROBES`, special pieces included; None without a tokenizer.
+
+    The tokenizer must be one that can be saved.
+    """
     if tokenizer is None:
         return None
     require_type(
@@ -216,8 +220,8 @@ def _write_adapter(model: Any, adapters: Mapping[str, Any], folder: Path) -> dic
         plain = type(model)(model.config).state_dict()
     strange = sorted(key for key in set(state) ^ set(plain) if not key.startswith("pooler."))
     config = copy(config)
-    config.modules_to_save = None  # a head's, which is not here; the encoder's own are strange
-    if isinstance(config.target_modules, str):  # a pattern may name layers of a whole with a head
+    config.modules_to_save = None  # of a head, which is not here; the encoder's count as strange
+    if isinstance(config.target_modules, str):  # a pattern may name layers of a model with a head
         places = [key for key, part in model.named_modules() if name in getattr(part, "r", ())]
         strange += [] if places else [config.target_modules]
         config.target_modules = places

@@ -1,4 +1,4 @@
-"""What a frozen contextual embedder says of known sentences: computed once, read in every epoch."""
+"""The vectors of a frozen contextual embedder, computed once and read in every epoch."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def cache_features(
         sentences: Lists of words, after a tagger's `prepare`: training, development and test
             sentences together.
         folder: The folder, which must not exist.
-        layers: The layers of a `PretrainedWordEncoder` to store, counted as `hidden_states` is
+        layers: The layers of a `PretrainedWordEncoder` to store, numbered as in `hidden_states`
             (0 = embeddings, -1 = the last). Each word's pieces are pooled as the encoder pools
             them. If None, the encoder's own vectors are stored.
         dtype: The dtype of the numbers on disk: float16 or float32.
@@ -175,7 +175,7 @@ class FeatureStore:
         """The mean and the standard deviation of every number over all words, ``(layer, dim)``.
 
         Words without pieces, which have zeros in all layers, do not count. A deviation below 1e-4
-        of the layer's median deviation is rounding error; 1 is in its place. The first use reads
+        of the layer's median deviation is rounding error and is replaced by 1. The first use reads
         the whole store.
         """
         total = torch.zeros(self.features.shape[1:], dtype=torch.float64)
@@ -215,12 +215,13 @@ class CachedEmbedder(WordEmbedder):
     encoder cost, and `predict` takes any text. The hidden states of a language model have a few
     dimensions that are a thousand times larger than the rest, so vectors are normalised first:
 
-    - ``"standardize"``: each number, ``(x - mean) / deviation`` over the words of the store. The
-      two are constants of the module and are saved with it. To transfer to another language, build
-      the module from a store of training sentences only, then `attach` a store of all: statistics
-      over several languages show which language a vector is from, and a classifier may rely on it.
-    - ``"rms"``: each vector, ``x / sqrt(mean(x^2) + eps)``, where eps is the dtype's smallest step
-      from 1 (1.2e-7 for float32). It has no statistics.
+    - ``"standardize"``: each number becomes ``(x - mean) / deviation``, over the words of the
+      store. The mean and the deviation are constants of the module and are saved with it. To
+      transfer to another language, build the module from a store of training sentences only, then
+      `attach` a store of all sentences: statistics over several languages show which language a
+      vector is from, and a classifier may rely on this.
+    - ``"rms"``: each vector becomes ``x / sqrt(mean(x^2) + eps)``, where eps is the dtype's
+      smallest step from 1 (1.2e-7 for float32). This needs no statistics.
 
     A word without pieces keeps its zeros.
 
@@ -231,14 +232,14 @@ class CachedEmbedder(WordEmbedder):
             train on.
         layers: The layers that are stored, as in `cache_features`; by default the store's.
         fusion: How layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It
-            trains. If None, the last layer, whatever the encoder's own fusion is. Layers are
-            numbered as in the encoder; the fusion's layers must be stored.
+            trains. If None, the vector is the last layer, whatever the encoder's own fusion is.
+            Layers are numbered as in the encoder; the fusion's layers must be stored.
         normalize: ``"standardize"``, ``"rms"``, or None for unchanged vectors. A new module without
             a store has no statistics to standardise by, and does not change the vectors.
 
     Attributes:
-        mean: ``(layer, dim)``; zeros if not standardising.
-        deviation: ``(layer, dim)``; ones if not standardising.
+        mean: The mean of each number, ``(layer, dim)``; zeros if not standardising.
+        deviation: The deviation of each number, ``(layer, dim)``; ones if not standardising.
 
     Shape:
         `WordFeatures` ``(batch, word, layer, dim)`` to ``(batch, word, embedding_dim)``; zeros at
@@ -273,7 +274,7 @@ class CachedEmbedder(WordEmbedder):
     statistics, and without normalising.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"store"})  # no configuration names one
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"store"})  # configurations name no store
 
     mean: Tensor
     deviation: Tensor
@@ -361,7 +362,7 @@ class CachedEmbedder(WordEmbedder):
         computed = iter(_compute(self.encoder, missing, self.layers))
         dtype = self.mean.dtype
         rows = [(next(computed) if row is None else row).to(dtype) for row in stored]
-        # without sentences there is no row to take the shape from
+        # the additional row gives the shape for an empty list of sentences
         features = pad_sequence([*rows, torch.zeros(0, *self._shape)], batch_first=True)[:-1]
         mask = mask_of(sentences)
         return WordFeatures(features, mask), mask

@@ -22,8 +22,8 @@ from polyembed.text.spelling import CharSpelling, spelling_table
 from polyembed.text.surfaces import PieceSurface
 
 EDGE, INSIDE = 2, 3  # beside 0 for padding and 1 for a character outside the inventory
-TYPICAL_LENGTH = 6  # of a piece, mark included
-EVALUATED = 1024  # rows at once
+TYPICAL_LENGTH = 6  # symbols of a piece, mark included
+EVALUATED = 1024  # rows that are scored at once
 TEMPERATURE = 0.05  # of the last term of the loss
 
 
@@ -145,7 +145,7 @@ class Char2Subword(PretrainedModule):
 
         Args:
             vocabulary: The result of `polyembed.text.piece_surfaces`.
-            embedding_dim: The size of a row of its table.
+            embedding_dim: The size of a row of the table.
             **options: The constructor's other arguments.
 
         Returns:
@@ -168,10 +168,10 @@ class Char2Subword(PretrainedModule):
         """Return the ids of each piece, or word: the mark of the edge, then the characters.
 
         Args:
-            surfaces: Texts, and whether each is at a word's edge; a whole word is.
+            surfaces: The texts, and whether each is at a word's edge, as a whole word is.
 
         Returns:
-            One list for each.
+            One list of ids per piece or word.
         """
         surfaces = list(surfaces)
         spelled = self.spelling.spell([surface.text for surface in surfaces])
@@ -228,16 +228,15 @@ class Char2Subword(PretrainedModule):
         .. math:: (1 - \cos(y, e)) + \frac{|y - e|^2}{\operatorname{mean}_j |e_j|^2}
                   - \log \frac{\exp(\cos(y, e) / \tau)}{\sum_j \exp(\cos(y, e_j) / \tau)}
 
-        with tau = 0.05, which compares direction and length, and asks that no other row be nearer.
-        The optimiser is
-        AdamW with one cycle of the learning rate and gradients clipped to norm 1. Order and dropout
-        are drawn from `seed` inside a fork of the global random state.
+        with tau = 0.05. The loss compares direction and length, and asks that no other row be
+        nearer. The optimiser is AdamW with one cycle of the learning rate and gradients clipped to
+        norm 1. Order and dropout are drawn from `seed` inside a fork of the global random state.
 
         Args:
             table: The table of the encoder, ``model.get_input_embeddings().weight``; rows beyond
                 the vocabulary are padding.
-            vocabulary: The result of `polyembed.text.piece_surfaces` for its tokenizer, one for
-                each row; rows without a text are not learned.
+            vocabulary: The result of `polyembed.text.piece_surfaces` for the encoder's tokenizer,
+                one surface for each row; rows without a text are not learned.
             num_train_epochs: The number of passes over the rows.
             batch_size: The number of rows of a step, of similar length.
             learning_rate: The highest rate of the cycle.

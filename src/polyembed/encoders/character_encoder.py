@@ -22,7 +22,7 @@ class CharWordEncoder(ContextualEmbedder):
     2020).
 
     Each unit of a sentence, a piece or a whole word, is spelled; `char2subword` computes its
-    vector, once a batch for units of the same spelling; the encoder reads the vectors as
+    vector, once per batch for units of the same spelling; the encoder reads the vectors as
     ``inputs_embeds``. Pieces without a text (special ones, bytes) have the rows of the encoder's
     own table.
 
@@ -34,15 +34,17 @@ class CharWordEncoder(ContextualEmbedder):
     symbol for a piece without text. Finding the units makes the host wait for a GPU.
 
     Args:
-        encoder: With its tokenizer. Its model must take ``inputs_embeds`` and have a plain table.
-        char2subword: Fitted to the rows of the encoder's table (`Char2Subword.fit_to`).
-        unit: What gets one vector.
+        encoder: The encoder, with its tokenizer. Its model must take ``inputs_embeds`` and have a
+            plain table.
+        char2subword: The module that computes the vectors, fitted to the rows of the encoder's
+            table (`Char2Subword.fit_to`).
+        unit: The unit that gets one vector, ``"piece"`` or ``"word"``.
 
     Shape:
         `Pieces` ``(batch, symbol)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: If `char2subword` has rows of another size, or the unit is unknown.
+        ValueError: If `char2subword` gives vectors of another size, or the unit is unknown.
         TypeError: If the encoder has no tokenizer, or its table is not a plain `nn.Embedding`.
 
     Example:

@@ -37,7 +37,7 @@ class ContextualEmbedder(WordEmbedder):
             The pieces.
 
         Raises:
-            TypeError: If there is no tokenizer.
+            TypeError: If the embedder has no tokenizer.
         """
 
     @abstractmethod
@@ -45,8 +45,8 @@ class ContextualEmbedder(WordEmbedder):
         """Encode words in their sentences.
 
         Args:
-            pieces: Sentences cut into pieces; on the CPU the order of their words is checked. Where
-                ``num_words`` is None it is read from the index, which makes a GPU's host wait.
+            pieces: Sentences cut into pieces; on the CPU the order of their words is checked. If
+                ``num_words`` is None, it is read from the index, which makes a GPU's host wait.
 
         Returns:
             ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.

@@ -29,10 +29,11 @@ T = TypeVar("T")
 
 
 class LayerFusion(PretrainedModule):
-    """All layers into one: ``hidden_states`` in transformers' order (element 0 = embeddings),
-    ``mask (batch, seq)``.
+    """A fusion of all layers into one vector per position.
 
-    The content of padding does not matter, and masked positions of the result are zeros.
+    ``hidden_states`` are in transformers' order (element 0 = embeddings), ``mask`` is
+    ``(batch, seq)``. The content of padding does not matter, and masked positions of the result are
+    zeros.
     """
 
     def forward(self, hidden_states: Sequence[Hidden], mask: Mask = None) -> Hidden:
@@ -61,8 +62,8 @@ class LayerFusion(PretrainedModule):
 
     @abstractmethod
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
-        """Return the layers that are fused, by position only: `CachedEmbedder` passes their
-        numbers.
+        """Return the layers that are fused, chosen by position only: `CachedEmbedder` passes their
+        numbers in place of the layers.
         """
 
     @abstractmethod
@@ -91,10 +92,10 @@ class SingleLayer(LayerFusion):
     """One layer: ``L = H_j``, or ``L = AIF(H_j)`` through a gate.
 
     With a gate of DLFA's size it is the control of `DLFA`: one layer with as many trained numbers.
-    Only a comparison with it shows a gain of fused layers.
+    Only a comparison with this control shows a gain of fused layers.
 
     Args:
-        layer: The layer's number as `hidden_states` counts (0 = embeddings, -1 = the last).
+        layer: The layer's number in `hidden_states` (0 = embeddings, -1 = the last).
         gate: The `AIF` that scales the layer; None = the layer is not scaled.
 
     Raises:
@@ -123,11 +124,11 @@ class LayerAverage(LayerFusion):
     """The mean of some layers: ``L = sum_j H_j / m``.
 
     Args:
-        layers: Their numbers, counted as `hidden_states` is (0 = embeddings, -1 = the last); all if
-            None.
+        layers: The layers' numbers in `hidden_states` (0 = embeddings, -1 = the last); all layers
+            if None.
 
     Raises:
-        ValueError: If there is no layer, or the encoder does not have it.
+        ValueError: If `layers` is empty, or the encoder lacks one of them.
 
     Example:
         >>> states = [torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1, 1, 2)]
@@ -141,13 +142,13 @@ class LayerAverage(LayerFusion):
         require(self.layers != [], "layers", "name at least one layer", layers)
 
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
-        """Return the layers named."""
+        """Return the named layers."""
         if self.layers is None:
             return hidden_states
         return [_layer(hidden_states, layer, "layers") for layer in self.layers]
 
     def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
-        """Average them."""
+        """Average the layers."""
         return sum(layers[1:], layers[0]) / len(layers)
 
 
@@ -189,7 +190,7 @@ class ScalarMix(LayerFusion):
         return hidden_states
 
     def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
-        """Weight and add them."""
+        """Weight and add the layers."""
         weights = self.weights.to(layers[0].dtype).unbind()
         first, *others = (w * states for w, states in zip(weights, layers, strict=True))
         return self.gamma.to(first.dtype) * sum(others, first)
@@ -202,19 +203,19 @@ class DLFA(LayerFusion):
     ``L = L_1 * w + L_2 * (1 - w)`` (equation 4), with ``L_1`` the lower layer, ``L_2`` the last,
     and ``w`` from `AIF` of ``(L_1 + L_2) / 2``. Equation 4 has ``w = AIF(...)``, which by equation
     3 is the mean times its sigmoid; the text says that the mix keeps the layers' scale, which holds
-    for the sigmoid alone. Both readings exist here.
+    for the sigmoid alone. `weighting` chooses between the two readings.
 
     Args:
         hidden_size: The size of a vector.
-        lower_layer: The number of ``L_1`` as `hidden_states` counts: 8 is the paper's ``D_8``; the
-            last is allowed (the control ``D_12``).
+        lower_layer: The number of ``L_1`` in `hidden_states`: 8 is the paper's ``D_8``; the last
+            layer is allowed (the control ``D_12``).
         weighting: ``"sigmoid"``: ``w`` is `AIF.weight`, and the mix is convex; ``"literal"``: ``w``
             is the output of `AIF`.
         reduction_ratio: The reduction ratio of `AIF`.
         branches: The branches of `AIF`.
 
     Shape:
-        Hidden states ``(batch, seq, hidden_size)`` to the same.
+        Hidden states ``(batch, seq, hidden_size)`` to one tensor of the same shape.
 
     Raises:
         ValueError: If the encoder does not have the layer, or shapes do not fit.
@@ -251,7 +252,7 @@ class DLFA(LayerFusion):
         return [_layer(hidden_states, self.lower_layer, "lower_layer"), hidden_states[-1]]
 
     def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
-        """Mix them."""
+        """Mix the two layers."""
         lower, last = layers
         w = self._weight(lower, last, mask)
         return last + w * (lower - last)
@@ -268,7 +269,7 @@ class DLFA(LayerFusion):
 
 
 def check_fusion(fusion: LayerFusion | None) -> LayerFusion:
-    """Require a fusion; the last layer if None."""
+    """Return the fusion, which must be a `LayerFusion`; a `LastLayer` if None."""
     fusion = LastLayer() if fusion is None else fusion
     fuses = isinstance(fusion, LayerFusion)
     require_type(fuses, "fusion", "be a LayerFusion, such as ScalarMix", fusion)
@@ -293,11 +294,11 @@ class AIF(PretrainedModule):
     """Attentional information fusion: a weight in (0, 1) for each number of a vector (Chen & Guo
     2022, eq. 1-3).
 
-    ``W_G = B(C(ReLU(B(C(Pool(W))))))`` reads the mean over the sentence (equation 1), ``W_L``, the
-    same without the mean, each position (equation 2); ``weight(W) = sigmoid(W_G + W_L)``, and
+    ``W_G = B(C(ReLU(B(C(Pool(W))))))`` reads the mean over the sentence (equation 1). ``W_L``, the
+    same without the mean, reads each position (equation 2). ``weight(W) = sigmoid(W_G + W_L)``, and
     calling the module computes ``W * weight(W)`` (equation 3). ``C`` are 1x1 convolutions, down by
-    `reduction_ratio` and up again, ``B`` batch normalisations, whose statistics are of valid
-    positions (local) and of sentences that have one (global) only.
+    `reduction_ratio` and up again. ``B`` are batch normalisations; their statistics cover only
+    valid positions (local) and sentences with a valid position (global).
 
     In training, a batch with a single such position or sentence has no variance: then the running
     statistics normalise, as in evaluation, and do not change. In evaluation a row does not depend
@@ -382,8 +383,8 @@ class AIF(PretrainedModule):
 class MaskedBatchNorm(nn.Module):
     """Batch normalisation over valid positions: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
-    Equal to `nn.BatchNorm1d` over the vectors at valid positions (parameters, buffers, momentum
-    0.1, eps 1e-5, the unbiased variance in the running one), in at least float32. If fewer than two
+    Equal to `nn.BatchNorm1d` over the vectors at valid positions (parameters, running statistics,
+    momentum 0.1, eps 1e-5, unbiased running variance), in at least float32. If fewer than two
     positions are valid, the running statistics normalise and do not change.
 
     Args:
@@ -401,7 +402,7 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(num_features))
 
     def forward(self, x: Hidden, valid: Bool[Tensor, "batch seq"]) -> Hidden:
-        """Normalise; `x` must be finite at positions that are not valid."""
+        """Normalise the vectors; `x` must be finite at positions that are not valid."""
         wide = widened(x)
         mean, var = self.running_mean.to(wide), self.running_var.to(wide)
         if self.training:

@@ -53,26 +53,27 @@ class PretrainedWordEncoder(ContextualEmbedder):
     that sentence alone. In a few models (MobileBERT, ConvBERT, FNet, Nystromformer, YOSO, Funnel,
     CANINE) padding changes the vectors of words although it is masked. A test run when the encoder
     is built detects this, and such a model runs one sentence at a time. Many models of transformers
-    look at the mask for padding, for which a GPU's host waits.
+    look at the mask for padding, which makes a GPU's host wait.
 
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R,
             XLM, DistilBERT, DeBERTa, ModernBERT and similar ones; the encoder of T5 or BART
             (``get_encoder()``); or a causal language model: GPT-2, Llama, Gemma, Qwen. The model
             may be inside a `PeftModel`, or have adapters added: then the adapters train, and one
-            adapter, such as LoRA, is saved too. Or a folder or a name on the hub, from which model
-            and tokenizer are loaded.
-        tokenizer: The model's, fast or slow; needed for `encode` and for windows.
+            adapter, such as LoRA, is saved too. `model` may also be a folder or a name on the hub,
+            from which model and tokenizer are loaded.
+        tokenizer: The model's tokenizer, fast or slow; needed for `encode` and for windows.
         fusion: How layers become one: `LastLayer`, `ScalarMix`, `LayerAverage`, `DLFA`.
         pooling: How a word's pieces become one vector; by default the first piece, for a causal
             language model the last, since only it has seen the whole word.
-        freeze: ``"none"``; ``"embeddings"``: the embedding layer does not train (Winata 2021,
-            section 3.2.3, for large models); ``"all"``: the model runs without a graph and in
-            evaluation mode, only `fusion` trains (the frozen encoder under the heads of arXiv
+        freeze: The frozen part: ``"none"``; ``"embeddings"``: the embedding layer (Winata 2021,
+            section 3.2.3, for large models); ``"all"``: the model, which runs without a graph and
+            in evaluation mode, while `fusion` trains (the frozen encoder under the heads of arXiv
             2503.07990).
         overflow: How `encode` treats sentences beyond the limit; see `polyembed.text.align_words`.
-        max_length: The most pieces read at once, special ones included: the model's own limit if
-            None, or if that is smaller. The attribute is None for a model without a limit.
+        max_length: The most pieces read at once, special ones included. The model's own limit
+            applies if `max_length` is None or larger. The attribute is None for a model without a
+            limit.
 
     Attributes:
         is_causal: Whether a piece sees only the pieces before it; found by running the model on a
@@ -85,9 +86,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
         ValueError: If a choice is unknown, a sentence is beyond the limit, the tokenizer gives
             pieces that the model lacks, or a folder is damaged or lacks weights or the tokenizer's
             files.
-        TypeError: If the model is not of transformers or does not read text, or there is no
-            tokenizer where one is needed.
-        FileNotFoundError: If there is no such folder or model on the hub.
+        TypeError: If the model is not a text encoder of transformers, or the tokenizer is missing
+            where one is needed.
+        FileNotFoundError: If the folder or the model on the hub does not exist.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -103,7 +104,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
     has none.
     """
 
-    # no configuration names a model
+    # files alone, so that a saved configuration cannot name a model
     file_arguments: ClassVar[frozenset[str]] = frozenset({"model", ENCODER, TOKENIZER, ADAPTER})
     self_saved_modules = ("model",)
 
@@ -134,7 +135,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         if "decoder_input_ids" in known:
             got += ", which decodes too (give its get_encoder(), or T5EncoderModel for T5)"
             raise TypeError(must("model", "be an encoder of transformers", got))
-        # a causal model keeps keys and values of all layers otherwise
+        # otherwise a causal model keeps keys and values of all layers
         self._no_cache = {"use_cache": False} if "use_cache" in known else {}
         self.is_causal, self._padding_counts = _behaviour(self.model, self._no_cache)
         if pooling is None:
@@ -170,11 +171,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         section 3.2.1).
 
         Args:
-            tokenizer: Gives the vocabulary.
-            num_layers: The paper's text has 4 and 6, its table 4 has 2 and 4.
+            tokenizer: The tokenizer, which gives the vocabulary.
+            num_layers: The number of layers: 4 and 6 in the paper's text, 2 and 4 in its table 4.
             hidden_size: The size of a vector.
-            num_heads: Attention heads of a layer.
-            max_length: The most pieces.
+            num_heads: The number of attention heads of a layer.
+            max_length: The most pieces read at once, special ones included.
             **options: The constructor's other arguments.
 
         Returns:
@@ -219,7 +220,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
         Args:
             pieces: Sentences cut into pieces; on the CPU the order of their words is checked.
-            table: Vectors to read in place of the model's own; then ``piece_ids`` are its rows.
+            table: Vectors to read in place of the model's own; ``piece_ids`` then number its rows.
 
         Returns:
             ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.
@@ -231,8 +232,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         """Join pairs of sentences, as the model reads them: ``[CLS] first [SEP] second [SEP]`` for
         BERT.
 
-        Pairs are not read in windows: of a pair beyond the limit the longer sentence is cut, then
-        both, unless ``overflow="error"``.
+        Pairs are not read in windows: if a pair is beyond the limit, its longer sentence is cut,
+        then both, unless ``overflow="error"``.
 
         Args:
             pairs: Two lists of words each.
@@ -243,7 +244,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         Raises:
             ValueError: If a pair is beyond the limit under ``overflow="error"``, or an item has not
                 two sentences.
-            TypeError: If there is no tokenizer, or it takes no pairs.
+            TypeError: If the tokenizer is missing or takes no pairs.
         """
         overflow: Literal["error", "truncate"] = "error" if self.overflow == "error" else "truncate"
         joined = align_pairs(pairs, self.tokenizer, max_length=self.max_length, overflow=overflow)
@@ -327,10 +328,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle, the model without the hooks that it adds to itself when it
+        """Return the state for pickle, without the hooks that the model adds to itself when it
         runs.
 
-        They are local functions, which cannot be pickled; the model adds them again.
+        The hooks are local functions, which cannot be pickled; the model adds them again.
         """
         model = without_output_hooks(self.model)
         return {**vars(self), "_modules": {**self._modules, "model": model}}
@@ -342,8 +343,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
             type(self.model)(self.model.config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Copy the modules themselves, so that a layer copied with its encoder remains the
-        encoder's.
+        """Copy the modules themselves, so that a layer copied with its encoder remains a part of
+        the encoder.
         """
         memo[id(self)] = copied = self.__new__(type(self))
         vars(copied).update(deepcopy(vars(self), memo))
@@ -351,7 +352,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     def _known(self, pieces: Pieces) -> Pieces:
         """Require pieces that the model has; a tokenizer may know a few more than its model (Gemma
-        3 has one).
+        3's knows one more).
         """
         rows = getattr(self.model.config, "vocab_size", None)  # CANINE has none
         if rows is not None and pieces.piece_ids.numel():
@@ -395,7 +396,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
     def _run_by_length(
         self, ids: Tensor, mask: Tensor, token_types: Tensor | None, *options: Any
     ) -> list[Tensor]:
-        """Run rows without padding, one at a time, because padding would change the words."""
+        """Run each row by itself, without padding, because padding would change its words."""
         parts = []
         for row, length in enumerate(mask.sum(1).clamp(min=min(1, ids.shape[1])).tolist()):
             place = slice(row, row + 1), slice(0, length)
@@ -405,7 +406,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return [torch.cat(layer) for layer in zip(*parts, strict=True)]
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments but the model and the tokenizer, which are files."""
+        """Return the constructor's arguments; the model and the tokenizer are files instead."""
         about = {"adapter_name": next(iter(self.adapters), None), "probed": probe(self.tokenizer)}
         return {**super().get_config(), **about}
 
@@ -434,7 +435,8 @@ def _behaviour(model: Any, options: dict[str, Any]) -> tuple[bool, bool]:
         options: More arguments of its call.
 
     Returns:
-        Both answers; for a model without values the answers of its configuration.
+        Both answers. If the model cannot be run, as on the meta device, its configuration's class
+        says whether it is causal, and padding is taken to change no vectors.
     """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
@@ -490,9 +492,9 @@ def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
         for parameter in module.parameters()
     }
     for name, parameter in model.named_parameters():
-        # of DeBERTa and MPNet, which every layer reads
+        # the relative positions of DeBERTa and MPNet, which every layer reads
         relative = "rel_embeddings" in name or "relative" in name
-        named = "embedding" in name or name.startswith("layer_norm_emb.")  # the norm of XLM's
+        named = "embedding" in name or name.startswith("layer_norm_emb.")  # XLM's norm
         if (named or id(parameter) in inside) and not relative:
             yield parameter
 
@@ -513,12 +515,12 @@ def plan_windows(
         mask: True = a real piece, ``(batch, piece)``; real pieces are at the start of a row.
         size: The most pieces of a window.
         before: The number of special pieces at the start of a row.
-        after: The number at its end.
+        after: The number of special pieces at its end.
 
     Returns:
         The place of each window's pieces in the flattened rows, ``(window, size)``, in the order of
-        the rows; where they are pieces, bool of the same shape; and the place of each piece's
-        result in the flattened windows, ``(batch, piece)``.
+        the rows; whether each place holds a piece, bool of the same shape; and the place of each
+        piece's result in the flattened windows, ``(batch, piece)``.
     """
     room = size - before - after
     step = room - room // 2

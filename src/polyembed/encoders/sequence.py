@@ -1,4 +1,4 @@
-"""Sequence encoders: words in context, ``(batch, word, dim)`` and a mask to the same."""
+"""Sequence encoders: words' vectors ``(batch, word, dim)`` and a mask to vectors in context."""
 
 from abc import abstractmethod
 
@@ -46,7 +46,7 @@ class SequenceEncoder(PretrainedModule):
 
         Args:
             x: Words' vectors.
-            mask: True = a word; None = all are.
+            mask: True = a word; None = all are words.
 
         Returns:
             Vectors in context, zeros at masked positions.
@@ -70,18 +70,18 @@ class TransformerSequenceEncoder(SequenceEncoder):
     Args:
         input_size: The size of a word's vector in the input.
         hidden_size: The size of a word's vector in the result; a multiple of `num_heads`.
-        num_layers: How many layers.
-        num_heads: Heads of each layer.
+        num_layers: The number of layers.
+        num_heads: The number of heads of each layer.
         feed_forward_size: The width inside each feed-forward network.
-        dropout: The probability of dropping: inputs, inside the feed-forward network, and each
+        dropout: The dropout probability of the inputs, inside the feed-forward network, and of each
             layer's updates.
         input_dropout: The probability of dropping a number of a word's vector before the linear
             map.
         attention_dropout: The probability of dropping an attention weight.
         norm_first: Whether the norm comes before each block (and once at the end) or after its
             residual.
-        kernel_size: How many neighbouring words each map of the feed-forward network reads; odd.
-            The authors' code has convolutions of 3.
+        kernel_size: The number of neighbouring words, odd, that each map of the feed-forward
+            network reads. The authors' code has convolutions of 3.
 
     Shape:
         ``x (batch, word, input_size)``, ``mask (batch, word)`` to ``(batch, word, hidden_size)``.
@@ -177,8 +177,8 @@ class LSTMSequenceEncoder(SequenceEncoder):
     Args:
         input_size: The size of a word's vector in the input.
         hidden_size: The size of a state in each direction.
-        num_layers: How many layers.
-        dropout: The probability of dropping: inputs of each layer, and outputs.
+        num_layers: The number of layers.
+        dropout: The dropout probability of each layer's inputs and of the outputs.
 
     Shape:
         ``x (batch, word, input_size)``, ``mask (batch, word)`` to
@@ -208,7 +208,6 @@ class LSTMSequenceEncoder(SequenceEncoder):
         self.forward_layers, self.backward_layers = (
             nn.ModuleList(
                 nn.LSTM(2 * hidden_size if layer else input_size, hidden_size, batch_first=True)
-                # one at a time: loading a folder stops at more than its weights fill
                 for layer in range(num_layers)
             )
             for _ in range(2)
@@ -264,7 +263,7 @@ def reorder(x: Tensor, order: Tensor) -> Tensor:
 
 
 def in_place(x: Tensor, mask: Tensor) -> Tensor:
-    """Return vectors from the front of each row to their valid places; zeros at the others."""
+    """Move the vectors at the front of each row to its valid places; the others are zeros."""
     return select_valid(reorder(x, valid_places(mask)), mask)
 
 
@@ -288,8 +287,8 @@ def _one_direction(x: Tensor, weights: list[Tensor]) -> Tensor:
         with torch.autocast("cpu", enabled=False):
             return _one_direction(x.float(), [w.float() for w in weights]).to(x.dtype)
     start = x.new_zeros(1, x.shape[0], weights[1].shape[1])
-    # the function under nn.LSTM: has biases, one layer, no dropout, whether it trains (without it
-    # cuDNN keeps nothing for a gradient), one direction, batch first
+    # the function under nn.LSTM; after the weights: has biases, one layer, no dropout, whether it
+    # trains (otherwise cuDNN keeps no state for gradients), one direction, batch first
     trains = torch.is_grad_enabled()
     ran = torch._VF.lstm(x, (start, start), weights, True, 1, 0.0, trains, False, True)
     states: Tensor = ran[0]

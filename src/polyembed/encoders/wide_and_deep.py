@@ -15,14 +15,14 @@ class WideAndDeepEncoder(SequenceEncoder):
 
     A word's vector is ``[x_deep; u_0; u_-n; ...; u_-1; u_1; ...; u_n]``, where ``u_k`` are the
     scores, one per tag, that the word gives to the word k places before it:
-    ``s_t = sum over k of u_k[t + k]``. A place outside the sentence gives trained scores too.
+    ``s_t = sum over k of u_k[t + k]``. Places outside the sentence have their own trained scores.
     `surface_scores` makes the scores; a decoder with ``extra_emissions=True`` adds them to its own.
 
     Args:
         encoder: A sequence encoder of ``x_deep``; None = the scores alone, as in a hand-featured
             CRF.
-        num_tags: How many tags.
-        window: How many neighbours on each side count.
+        num_tags: The number of tags.
+        window: The number of neighbours on each side that count.
 
     Shape:
         ``x (batch, word, input_size)`` with

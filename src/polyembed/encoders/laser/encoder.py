@@ -52,14 +52,15 @@ class LaserEncoder(PretrainedModule):
     """The encoder of LASER 1 and 2:
     ``v(t_1, ..., t_n) = max_i [h_L(i) forwards; h_L(i) backwards]``.
 
-    Embeddings of pieces, then `num_layers` bidirectional LSTM layers (Artetxe and Schwenk 2019,
-    section 3.1). Calling the module computes sentence vectors; `hidden_states` returns every layer.
-    Parameters are named as in the released checkpoints. Each direction of each layer runs by itself
-    over unpacked rows, so that a GPU's host never waits for lengths. There cuDNN multiplies in
-    TF32, as for `LSTMSequenceEncoder`. Neither ``torch.compile(fullgraph=True)`` nor
-    ``torch.export`` with a free length takes an LSTM. The kernels of cuDNN, and of oneDNN in
-    float32, have no second derivatives: where those are needed, call under
-    ``torch.backends.cudnn.flags(enabled=False)`` or ``torch.backends.mkldnn.flags(enabled=False)``.
+    The embeddings of pieces pass through `num_layers` bidirectional LSTM layers (Artetxe and
+    Schwenk 2019, section 3.1). Calling the module computes sentence vectors; `hidden_states`
+    returns every layer. Parameters are named as in the released checkpoints. Each direction of each
+    layer runs by itself over unpacked rows, so that a GPU's host never waits for lengths. On a GPU
+    cuDNN multiplies in TF32, as for `LSTMSequenceEncoder`. Neither
+    ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM. The
+    kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are needed,
+    call under ``torch.backends.cudnn.flags(enabled=False)`` or
+    ``torch.backends.mkldnn.flags(enabled=False)``.
 
     Args:
         num_embeddings: The number of pieces.
@@ -126,9 +127,9 @@ class LaserEncoder(PretrainedModule):
             The encoder and its dictionary.
 
         Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If the file is damaged, holds code, is of another architecture (LASER 3 is a
-                Transformer), or its weights or its dictionary have other sizes.
+            FileNotFoundError: If `path` is not a file.
+            ValueError: If the file is damaged, holds code, or is of another architecture (LASER 3
+                is a Transformer); or if its weights or its dictionary have other sizes.
         """
         path = check_file(path, where="See polyembed.vectors.fetch_laser")
         try:
@@ -159,7 +160,7 @@ class LaserEncoder(PretrainedModule):
 
         Args:
             token_ids: Ids of pieces, ``</s>`` last.
-            mask: True = a piece; if None, every id but the padding's.
+            mask: True = a piece; if None, every id but the padding's is a piece.
 
         Returns:
             The maximum over time of the last layer, ``(batch, 2 * hidden_size)``; zeros for a row
@@ -178,8 +179,8 @@ class LaserEncoder(PretrainedModule):
             mask: As in `forward`.
 
         Returns:
-            ``(batch, piece, embedding_dim)``, then ``(batch, piece, 2 * hidden_size)`` for each
-            layer, forwards first; zeros at padding.
+            The embeddings, ``(batch, piece, embedding_dim)``, then each layer's states,
+            ``(batch, piece, 2 * hidden_size)``, forwards first; zeros at padding.
         """
         mask = self._mask(token_ids, mask)
         return [in_place(x, mask) for x in self._layers(token_ids, mask)]
@@ -253,14 +254,14 @@ def load_laser(
     Args:
         version: ``"laser1"`` or ``"laser2"``.
         cache_dir: As in `polyembed.vectors.fetch_laser`.
-        language: A two-letter code, for Moses' rules.
+        language: The two-letter code of the language whose rules Moses applies.
 
     Returns:
         The encoder, in evaluation mode, and the tokeniser: ``LaserTop(*load_laser("laser2"))``.
 
     Raises:
         FileNotFoundError: If a file is missing and cannot be downloaded.
-        ValueError: If a file is damaged.
+        ValueError: If `version` is unknown, or a file is damaged.
     """
     files = fetch_laser(version, cache_dir=cache_dir)
     encoder = LaserEncoder.from_checkpoint(files.checkpoint)

@@ -33,7 +33,7 @@ from polyembed.text.pieces import Pieces
 
 
 class PieceWords(ContextualEmbedder):
-    """Words as pooled vectors of a `LaserTokenizer`'s pieces; subclasses compute these."""
+    """Words as pooled vectors of a `LaserTokenizer`'s pieces, which subclasses compute."""
 
     pooling: ClassVar[WordPooling] = "max"
 
@@ -80,7 +80,7 @@ class _StateWords(PieceWords):
 
     @abstractmethod
     def _add_parameters(self) -> None:
-        """Add what trains beside the encoder."""
+        """Add the parameters that train beside the encoder."""
 
     @property
     def embedding_dim(self) -> int:
@@ -97,10 +97,10 @@ class LaserTop(_StateWords):
 
     Args:
         encoder: A `LaserEncoder`.
-        tokenizer: Cuts words into its pieces; needed for `encode`. ``LaserTop(*load_laser())`` has
-            both.
-        freeze: ``"none"``; ``"embeddings"``: the pieces' embeddings do not train; ``"all"``: the
-            encoder does not train and keeps no graph, ``gamma`` trains.
+        tokenizer: The tokeniser of the encoder's pieces; needed for `encode`.
+            ``LaserTop(*load_laser())`` has both.
+        freeze: The frozen part: ``"none"``; ``"embeddings"``: the pieces' embeddings; ``"all"``:
+            the whole encoder, which keeps no graph, while ``gamma`` trains.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, hidden_size)``.
@@ -108,7 +108,7 @@ class LaserTop(_StateWords):
     Raises:
         ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
             outside of the table.
-        TypeError: If the tokeniser is of another kind.
+        TypeError: If the tokeniser is not a `LaserTokenizer`.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -139,8 +139,8 @@ class LaserElmo(_StateWords):
 
     Args:
         encoder: A `LaserEncoder`.
-        tokenizer: Cuts words into its pieces; needed for `encode`. ``LaserElmo(*load_laser())`` has
-            both.
+        tokenizer: The tokeniser of the encoder's pieces; needed for `encode`.
+            ``LaserElmo(*load_laser())`` has both.
         freeze: As in `LaserTop`; under ``"all"`` the weights of the layers and ``gamma`` train.
 
     Shape:
@@ -149,7 +149,7 @@ class LaserElmo(_StateWords):
     Raises:
         ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
             outside of the table.
-        TypeError: If the tokeniser is of another kind.
+        TypeError: If the tokeniser is not a `LaserTokenizer`.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -180,7 +180,7 @@ def _larger_direction(states: Tensor) -> Tensor:
 
 
 def check_tokenizer(tokenizer: LaserTokenizer, count: int) -> None:
-    """Require a tokeniser with so many pieces."""
+    """Require a `LaserTokenizer` with `count` pieces."""
     require_type(
         isinstance(tokenizer, LaserTokenizer), "tokenizer", "be a LaserTokenizer", tokenizer
     )
@@ -227,8 +227,8 @@ class BPEBow(_EmbeddingWords):
 
     Args:
         embedding: The table of pieces: a `LaserEncoder`'s ``embed_tokens``.
-        tokenizer: Cuts words into its pieces; needed for `encode`.
-        freeze: ``"none"``, or ``"embeddings"``: no training.
+        tokenizer: The tokeniser of the table's pieces; needed for `encode`.
+        freeze: The frozen part: ``"none"`` or ``"embeddings"``.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
@@ -236,7 +236,7 @@ class BPEBow(_EmbeddingWords):
     Raises:
         ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
             outside of the table.
-        TypeError: If the tokeniser is of another kind.
+        TypeError: If the tokeniser is not a `LaserTokenizer`.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -263,25 +263,25 @@ class BPEGRU(_EmbeddingWords):
     """A word as the maximum over time of a GRU over its pieces' embeddings (van der Heijden 2019,
     BPE GRU).
 
-    The GRU starts anew for each word, so its vector does not depend on its sentence. All words of a
-    batch are one packed sequence, so a very long word costs no padding; packing makes a GPU's host
-    wait. There cuDNN multiplies in TF32, as for `LSTMSequenceEncoder`, and has no second
-    derivatives. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` takes it.
+    The GRU starts anew for each word, so a word's vector does not depend on its sentence. All words
+    of a batch are one packed sequence, so a very long word costs no padding; packing makes a GPU's
+    host wait. On a GPU cuDNN multiplies in TF32, as for `LSTMSequenceEncoder`, and has no second
+    derivatives. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` takes the GRU.
 
     Args:
         embedding: The table of pieces: a `LaserEncoder`'s ``embed_tokens``.
-        tokenizer: Cuts words into its pieces; needed for `encode`.
+        tokenizer: The tokeniser of the table's pieces; needed for `encode`.
         hidden_size: The size of a state in each direction.
         bidirectional: Whether a second GRU reads words backwards.
-        freeze: ``"none"``, or ``"embeddings"``: only the GRU trains.
+        freeze: The frozen part: ``"none"``, or ``"embeddings"``, so that only the GRU trains.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: If a size or choice does not exist, the tokeniser has another number of pieces,
-            or ids are outside of the table.
-        TypeError: If the tokeniser is of another kind.
+        ValueError: If the size is not positive, a choice is unknown, the tokeniser has another
+            number of pieces, or ids are outside of the table.
+        TypeError: If the tokeniser is not a `LaserTokenizer`.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -338,8 +338,8 @@ class BPEGRU(_EmbeddingWords):
 def _in_steps(word_index: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     """Order pieces as a `PackedSequence` of words does.
 
-    Returns the flat place of the first piece of every word, the longest word first, then of every
-    second piece, and so on; and how many words have a first, a second, ... piece.
+    Returns the flat places of the first pieces of all words, the longest word first, then of the
+    second pieces, and so on; and the numbers of words that have a first, a second, ... piece.
     """
     row, column = ((word_index >= 0) & (word_index < num_words)).nonzero(as_tuple=True)
     # the pieces of a word are side by side
@@ -361,7 +361,8 @@ class LaserSentences(PretrainedModule):
 
     Args:
         encoder: A `LaserEncoder`.
-        tokenizer: Cuts sentences into its pieces. ``LaserSentences(*load_laser())`` has both.
+        tokenizer: The tokeniser of the encoder's pieces. ``LaserSentences(*load_laser())`` has
+            both.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, 2 * hidden_size)``.
@@ -440,7 +441,7 @@ class LaserSentences(PretrainedModule):
         Args:
             queries: Sentences, or vectors of `encode`.
             keys: The sentences to search, or their vectors.
-            k: How many for each query.
+            k: The number of sentences to return per query.
 
         Returns:
             Scores and rows of `keys`, the best first, ``(query, k)``.
