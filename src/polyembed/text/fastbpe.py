@@ -24,24 +24,25 @@ UNKNOWN = "\0"  # a token that no text holds: control characters become spaces
 class FastBPETokenizer(LaserTokenizer):
     """LASER 1's tokenisation: Moses, then fastBPE's byte pairs (Artetxe and Schwenk 2019).
 
-    The steps for a whole sentence: control characters to spaces, Moses' punctuation normalisation,
-    Moses' tokenisation, `transform`, lower case, byte pairs. Words that are split already skip
-    Moses' tokenisation, and one word stays one word. Pieces outside `vocabulary` are split again,
-    merge by merge, as fastBPE does.
+    A whole sentence goes through these steps: control characters become spaces; then come Moses'
+    punctuation normalisation, Moses' tokenisation, `transform`, lower case and byte pairs. A
+    sentence that is given as words skips Moses' tokenisation, and each word stays one word. Pieces
+    outside `vocabulary` are split again, merge by merge, as fastBPE does.
 
     Args:
-        merges: Pairs of pieces in the order of merging; the last piece of a word ends in ``</w>``.
+        merges: The pairs of pieces, in the order of merging; the last piece of a word ends in
+            ``</w>``.
         dictionary: The ids of the pieces; pieces that do not end their word end in ``@@``.
         vocabulary: The pieces that may result, as fastBPE's vocabulary file lists them; if None,
             all of `dictionary`.
-        language: A two-letter code, for Moses' rules.
+        language: The two-letter code of the language whose Moses rules apply.
         transform: A function that is applied to the tokenised text before lower-casing. LASER 1
-            romanises Greek there, and splits Chinese (jieba) and Japanese (MeCab) into words. To be
-            saved it must be a `Configurable`.
+            romanises Greek at this step, and splits Chinese (jieba) and Japanese (MeCab) into
+            words. A tokenizer with a transform can be saved if the transform is a `Configurable`.
 
     Raises:
-        ValueError: If a merge is not a pair of pieces, or the dictionary has other pieces than the
-            merges make.
+        ValueError: If a merge is not a pair of pieces, or the merges make less than half of the
+            dictionary's pieces.
         ImportError: If sacremoses is not installed.
 
     Example:
@@ -51,9 +52,9 @@ class FastBPETokenizer(LaserTokenizer):
         >>> pieces.piece_ids.tolist(), pieces.word_index.tolist()
         ([[4, 5, 2]], [[0, 0, -1]])
 
-    Deviations: sacremoses replaces Moses' Perl scripts, with the quotes of LASER's (Moses 4.0).
-    Words that are split already are normalised one by one, so rules that look across words (a quote
-    before a comma) do not apply to them.
+    Deviations: sacremoses replaces Moses' Perl scripts, with the quotation marks of LASER's
+    version, Moses 4.0. Words that are split already are normalised one by one, so rules that look
+    across words (a quote before a comma) do not apply to them.
     """
 
     file_arguments = frozenset({"merges"})

@@ -21,9 +21,9 @@ from polyembed.text.pieces import Pieces, pad_pieces
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 WORD_START = "▁"
-MOST_KNOWN = 100_000  # words whose pieces are kept from one batch to the next
+MOST_KNOWN = 100_000  # the number of words above which their kept pieces are forgotten
 MOSES_4 = {"‘": '"', "‚": '"', "’": '"', "\u00a0«\u00a0": ' "', "\u00a0»\u00a0": '" '}
-"""Rules of Moses 4.0, which LASER's text went through; sacremoses has those of a later version."""
+"""The rules of Moses 4.0, which prepared LASER's text; sacremoses has a later version's rules."""
 
 
 class PieceDictionary(Configurable):
@@ -67,8 +67,8 @@ class PieceDictionary(Configurable):
         """Build a dictionary from a checkpoint's table of ids.
 
         Args:
-            ids: The ids 0 to n - 1 of the pieces, each once; missing special pieces get fairseq's
-                ids, if these are free.
+            ids: The id of each piece: the numbers 0 to n - 1, each once. A missing special piece
+                gets fairseq's id if no other piece has this id.
 
         Returns:
             The dictionary.
@@ -117,7 +117,7 @@ class CutText(NamedTuple):
 
     Attributes:
         ids: The dictionary's ids, without the end of the sentence.
-        owners: The word of each piece, counted from 0.
+        owners: The number of each piece's word, counted from 0.
     """
 
     ids: list[int]
@@ -125,9 +125,10 @@ class CutText(NamedTuple):
 
 
 class LaserTokenizer(Configurable):
-    """Text to the pieces that a LASER encoder reads, ended by ``</s>``, which belongs to no word.
+    """A tokenizer that cuts text into the pieces of a LASER encoder.
 
-    Subclasses cut one word and one text.
+    Every sentence ends in ``</s>``, which belongs to no word. A subclass defines how one word and
+    one text are cut.
 
     Attributes:
         dictionary: The ids of the pieces.
@@ -156,7 +157,7 @@ class LaserTokenizer(Configurable):
             sentences: Lists of words.
 
         Returns:
-            Pieces on the CPU.
+            The pieces, on the CPU.
 
         Raises:
             TypeError: If a string is in place of a list of words, or a word is not a string.
@@ -164,7 +165,7 @@ class LaserTokenizer(Configurable):
         sentences = check_sentences(sentences)
         known = self._known
         if len(known) > MOST_KNOWN:
-            known = self._known = {}  # a new one, since another thread may be reading the old
+            known = self._known = {}  # a new dict, since another thread may be reading the old one
         for word in itertools.chain.from_iterable(sentences):
             if word not in known:
                 known[word] = self.cut_word(word) or [self.dictionary.unknown_id]
@@ -175,10 +176,10 @@ class LaserTokenizer(Configurable):
         """Cut whole sentences, as LASER's own tools do.
 
         Args:
-            texts: Sentences.
+            texts: The sentences.
 
         Returns:
-            Pieces on the CPU; `word_index` counts the words of the tokenisation.
+            The pieces, on the CPU; `word_index` counts the words of the tokenisation.
 
         Raises:
             TypeError: If `texts` is a single string, or an item is not a string.
@@ -195,18 +196,18 @@ class LaserTokenizer(Configurable):
 class SentencePieceTokenizer(LaserTokenizer):
     """LASER 2's tokenisation: Moses' punctuation, lower case, SentencePiece.
 
-    Control characters become spaces first. Ids are the dictionary's, looked up by the piece's name;
-    the model's own ids are not used.
+    Control characters become spaces first. The ids are the dictionary's, looked up by the piece's
+    name; the model's own ids are not used.
 
     Args:
         model: A ``SentencePieceProcessor``.
-        dictionary: The ids of the pieces; if None, the special pieces of fairseq, then the model's
-            in their order.
-        language: A two-letter code, for Moses' rules.
+        dictionary: The ids of the pieces. If None, fairseq's special pieces come first, then the
+            model's pieces in their order.
+        language: The two-letter code of the language whose Moses rules apply.
         lowercase: Whether to lower-case text, which LASER 2 needs.
 
     Raises:
-        ValueError: If the dictionary has another model's pieces.
+        ValueError: If the dictionary has less than half of the model's pieces.
         ImportError: If sacremoses is not installed.
 
     Example:
@@ -266,7 +267,7 @@ class SentencePieceTokenizer(LaserTokenizer):
 
 
 def open_sentencepiece(path: Path) -> Any:
-    """Return the ``SentencePieceProcessor`` of a file, which an error names."""
+    """Return the ``SentencePieceProcessor`` of a file; an error names the file."""
     import sentencepiece
 
     model = sentencepiece.SentencePieceProcessor()
@@ -278,7 +279,7 @@ def open_sentencepiece(path: Path) -> Any:
 
 
 def check_share(known: PieceDictionary | set[str], pieces: Sequence[str], rule: str) -> None:
-    """Require that at least half of the pieces are known; the pieces of another model are not."""
+    """Require that at least half of the pieces are known, unlike the pieces of another model."""
     found = sum(piece in known for piece in pieces)
     require(2 * found >= len(pieces), "dictionary", rule, f"{found} of {len(pieces)}")
 
@@ -290,10 +291,10 @@ def flatten_words(words: Sequence[Sequence[int]]) -> CutText:
 
 
 class MosesRules:
-    """Moses' rules for one language, from sacremoses, with `MOSES_4`.
+    """Moses' rules for one language, from sacremoses, as changed by `MOSES_4`.
 
     Args:
-        language: A two-letter code.
+        language: The two-letter code of the language.
     """
 
     def __init__(self, language: str) -> None:

@@ -75,9 +75,9 @@ class Lexicon(Configurable):
             check_choice("normalization", normalization, ("NFC", "NFD", "NFKC", "NFKD"))
         self.lowercase_fallback = lowercase_fallback
         self.normalization = normalization
-        self._ids: dict[str, int] = {}  # of the first lexicon, shared by all its extensions
-        self._later_ids: dict[str, int] = {}  # added by `extended`
-        self._words = self._new_words(words)  # those of `_ids`
+        self._ids: dict[str, int] = {}  # the first lexicon's, shared by all its extensions
+        self._later_ids: dict[str, int] = {}  # the ids that `extended` added
+        self._words = self._new_words(words)  # the words of `_ids`
         self._ids = {word: i for i, word in enumerate(self._words, start=NUM_SPECIAL)}
         inventory = sorted(set(chain(*self._words))) if characters is None else characters
         self.spelling = CharSpelling(inventory)
@@ -94,12 +94,12 @@ class Lexicon(Configurable):
     ) -> Self:
         """Collect the types of a corpus, the most frequent first.
 
-        Types of one count have the order of their first appearance.
+        Types with equal counts have the order of their first appearance.
 
         Args:
             sentences: Lists of words.
-            min_count: How often a type must occur.
-            max_size: The most types, the special ids not counted.
+            min_count: The smallest number of occurrences of a type.
+            max_size: The largest number of types, without the special ids; no limit if None.
             lowercase_fallback: As in the class.
             normalization: As in the class.
 
@@ -162,7 +162,7 @@ class Lexicon(Configurable):
         return NUM_SPECIAL + len(self._ids) + len(self._later_ids)
 
     def __contains__(self, word: str) -> bool:
-        """Return whether the word has an id, or its lower case where `lowercase_fallback` is on."""
+        """Return whether the word, or its lower case under `lowercase_fallback`, has an id."""
         return self.id_of(word) != UNKNOWN_ID
 
     def __iter__(self) -> Iterator[str]:
@@ -179,7 +179,7 @@ class Lexicon(Configurable):
         return [*self._words[start:], *later]
 
     def id_of(self, word: str) -> int:
-        """Return the id of a word, or 1."""
+        """Return the id of a word; 1 for an unknown word."""
         word = _normalize(word, self.normalization)
         found = self._ids.get(word) or self._later_ids.get(word)
         if found is None and self.lowercase_fallback:
@@ -230,7 +230,7 @@ class Lexicon(Configurable):
         return {"path": write_json(folder / "lexicon.json", self._data())}
 
     def get_config(self) -> dict[str, Any]:
-        """Return an empty configuration: the file has all of it."""
+        """Return an empty configuration, since the file holds everything."""
         return {}
 
     @classmethod
@@ -249,7 +249,7 @@ class Lexicon(Configurable):
             "characters": self.spelling.characters,
             "words": self.words(),
         }
-        # later words are not looked up in lower case
+        # loading must know which words are later ones: they are not looked up in lower case
         return {**data, "num_first": len(self._words)} if self.lowercase_fallback else data
 
     @classmethod

@@ -79,24 +79,24 @@ _PUNCTUATION = str.maketrans(
 
 @dataclass(frozen=True, kw_only=True)  # no slots: they make a second class of this name
 class Normalizer(Configurable):
-    """Normalise words: call it on the words of a sentence, or `normalize` on one word.
+    """A normaliser of words: call it on the words of a sentence, or call `normalize` on one word.
 
-    In this order:
+    The steps, in this order:
 
-    1. `punctuation`: typographic quotes, dashes, ellipses and full-width forms become ASCII, two
-       single quotes one double quote (van der Heijden 2019, "Data and preprocessing"; Moses'
-       rules).
-    2. A word that is one of these becomes a special token (Winata 2021, section 3.1): with
-       `mentions`, a word of ``@`` and a letter or digit, underscores between allowed, becomes
-       ``<USR>``; with `hashtags`, a word of ``#`` and a letter, digits and underscores between
-       allowed, becomes ``<USR>``; with `urls`, a word that begins with ``http://``, ``https://``,
-       ``ftp://``, ``www.`` or a well-known shortener becomes ``<URL>``; with `emoji`, a word of
-       nothing but emoji becomes ``<EMOJI>``.
-    3. `lowercase`: any other word in lower case.
+    1. `punctuation`: typographic quotes, dashes, ellipses and full-width forms become ASCII, and
+       two single quotes become one double quote (van der Heijden 2019, "Data and preprocessing";
+       Moses' rules).
+    2. A word of one of these kinds becomes a special token (Winata 2021, section 3.1). With
+       `mentions`, a word that begins with ``@`` and a letter or digit, with or without underscores
+       between them, becomes ``<USR>``. With `hashtags`, a word that begins with ``#`` and a letter,
+       with or without digits and underscores between them, becomes ``<USR>``. With `urls`, a word
+       that begins with ``http://``, ``https://``, ``ftp://``, ``www.`` or a well-known shortener
+       becomes ``<URL>``. With `emoji`, a word that consists of emoji becomes ``<EMOJI>``.
+    3. `lowercase`: any other word is put in lower case.
 
     So ``@`` alone, ``@_@``, ``#1``, ``#`` and ``a@b.com`` stay, and so do ``7``, ``©`` without a
     variation selector, a picture with the selector for text, and letters followed by emoji. The
-    whole word is replaced, with whatever follows the mention, hashtag or URL (``@user's``,
+    whole word is replaced, with the text that follows the mention, hashtag or URL (``@user's``,
     ``#tag!``). No word becomes empty, normalising twice has no effect, and the special tokens are
     kept.
 
@@ -106,12 +106,12 @@ class Normalizer(Configurable):
     ones.
 
     Args:
-        mentions: Replace user mentions.
-        hashtags: Replace hashtags by the token for users, as the paper does.
-        urls: Replace URLs.
-        emoji: Replace emoji.
-        punctuation: Normalise punctuation.
-        lowercase: Put words in lower case.
+        mentions: Whether to replace user mentions.
+        hashtags: Whether to replace hashtags by the token for users, as the paper does.
+        urls: Whether to replace URLs.
+        emoji: Whether to replace emoji.
+        punctuation: Whether to normalise punctuation.
+        lowercase: Whether to put words in lower case.
 
     Example:
         >>> normalize = Normalizer(lowercase=True)
@@ -129,7 +129,7 @@ class Normalizer(Configurable):
     lowercase: bool = False
 
     def normalize(self, word: str) -> str:
-        """Return the word to look up; it is empty only if `word` is."""
+        """Return the normalised word; it is empty only if `word` is empty."""
         if self.punctuation:
             word = word.translate(_PUNCTUATION).replace("''", '"')
         if word in (USER, URL, EMOJI):
@@ -162,11 +162,11 @@ class DictionaryTransliterator(Configurable):
     times or more written once (``bahuuut``).
 
     Args:
-        words: The word in the other script for each Roman spelling in lower case; `hinglish_words`,
-            or your own.
+        words: The word in the other script for each Roman spelling in lower case, such as
+            `hinglish_words()`.
         fallback: A transliterator for runs that are not in the dictionary; if None, they are kept.
-        keep: Runs that are kept, in any case, as words of another language; they win over the
-            dictionary.
+        keep: Runs that stay unchanged, such as words of another language; upper and lower case are
+            alike. They take precedence over `words`.
 
     Raises:
         ValueError: If a key is not made of Latin letters in lower case.
@@ -225,8 +225,8 @@ class SchemeTransliterator(Configurable):
     """Convert a transliteration scheme (ITRANS, IAST, Harvard-Kyoto...) by indic-transliteration.
 
     Schemes are exact and reversible: every letter counts, case included. People on social media
-    follow none, so their words become wrong Devanagari: ``"kya hai"`` क्य है for क्या है. Use it for
-    text that was written in a scheme.
+    follow no scheme, so their words become wrong Devanagari: ``"kya hai"`` becomes क्य है, not क्या
+    है. Use this class for text that was written in a scheme.
 
     Args:
         scheme: The scheme that the words are in, as the package names it: ``"itrans"``, ``"iast"``,
@@ -262,10 +262,10 @@ class SchemeTransliterator(Configurable):
 def convert_words(
     words: Sequence[str], convert: Callable[[list[str]], list[str]], pattern: re.Pattern[str]
 ) -> list[str]:
-    """Replace what a pattern finds in each word, except in mentions, URLs and emoji.
+    """Replace the matches of a pattern in each word, except in mentions, URLs and emoji.
 
     Words with a digit, ``@`` or an apostrophe between letters (``women's``) are kept too, because
-    Hindi in Roman letters has none.
+    Hindi in Roman letters has no such characters.
 
     Args:
         words: The words.
@@ -273,7 +273,7 @@ def convert_words(
         pattern: The pattern of a run of letters.
 
     Returns:
-        As many words.
+        The words with their replacements, as many as before.
 
     Raises:
         TypeError: If `words` is a string instead of a list of words.
@@ -306,7 +306,8 @@ def hinglish_words() -> MappingProxyType[str, str]:
     The list, ``data/hinglish.tsv``, was written by hand for this library. The list has the most
     frequent words of Hinglish tweets (counted in SentiMix, SemEval-2020 task 9): pronouns,
     auxiliaries, postpositions, particles, common verbs and nouns. Many spellings follow no rule
-    (``h`` है, ``k`` के, ``q`` क्यों). A spelling of several words has the most common one.
+    (``h`` है, ``k`` के, ``q`` क्यों). Where several words share a spelling, the list has the most
+    common word.
 
     Returns:
         The word of each spelling.

@@ -18,7 +18,7 @@ class PairedPieces(NamedTuple):
 
     Attributes:
         pieces: The rows; every piece that is not special counts as a word.
-        token_types: Which sentence of its row a piece belongs to, as the model counts them,
+        token_types: The number of each piece's sentence, as the model counts the two sentences,
             ``(batch, piece)`` int64; None for a model whose tokenizer gives no token types.
     """
 
@@ -41,13 +41,14 @@ def align_pairs(
     """Cut pairs of sentences into pieces and join them, as a tokenizer of transformers does.
 
     Args:
-        pairs: Two lists of words each; either may be empty. The words are joined by spaces;
-            lone surrogates are left out.
+        pairs: The pairs of sentences, two lists of words each; either list may be empty. The words
+            are joined by spaces; lone surrogates are left out.
         tokenizer: A tokenizer of transformers, fast or slow.
-        max_length: The most pieces of a pair, special ones included; the tokenizer's own limit if
-            None.
-        overflow: How to treat a longer pair: ``"error"``; ``"truncate"``: the longer of the two
-            loses its last pieces, then both in turn (the tokenizer's ``longest_first``).
+        max_length: The largest number of pieces of a pair, special ones included; the tokenizer's
+            own limit if None.
+        overflow: How to treat a longer pair. ``"error"`` raises an error. Under ``"truncate"``, the
+            longer sentence loses its last pieces, then both in turn (the tokenizer's
+            ``longest_first``).
 
     Returns:
         Rows of pieces on the CPU, padded on the right, with their token types.
@@ -55,7 +56,8 @@ def align_pairs(
     Raises:
         ValueError: If a pair is beyond the limit under ``"error"``, or an item has not exactly two
             sentences.
-        TypeError: If the tokenizer takes no pairs, or a string is in place of a list of words.
+        TypeError: If the tokenizer is not one of transformers, or a string is in place of a list of
+            words.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers, processors

@@ -23,19 +23,19 @@ from polyembed.text.spelling import mask_of, pad_rows
 
 OVERFLOW = ("error", "truncate", "window")
 UNLIMITED = 10**9  # tokenizers without a limit report 10**30
-UNREADABLE = re.compile("\\A\\Z|[\ud800-\udfff]")  # the empty word; what cannot be encoded
+UNREADABLE = re.compile("\\A\\Z|[\ud800-\udfff]")  # the empty word, and words with a lone surrogate
 
 
 class Pieces(NamedTuple):
     """A batch of sentences cut into pieces: the input of every contextual embedder.
 
     Attributes:
-        piece_ids: Ids of the sub-word model's pieces, ``(batch, piece)`` int64.
-        piece_mask: True = a real piece, ``(batch, piece)``.
-        word_index: The word that a piece belongs to, counted from 0 in each sentence; -1 for
-            special pieces and padding, ``(batch, piece)`` int64.
-        num_words: The number of words of the longest sentence, which `encode` fills in. If None, it
-            is read from `word_index`, which makes a GPU's host wait.
+        piece_ids: The ids of the sub-word model's pieces, ``(batch, piece)`` int64.
+        piece_mask: The mask of the pieces, True = a real piece, ``(batch, piece)``.
+        word_index: The number of the word that a piece belongs to, counted from 0 in each sentence;
+            -1 for special pieces and padding, ``(batch, piece)`` int64.
+        num_words: The number of words of the longest sentence, which `align_words` fills in. If
+            None, it is read from `word_index`, and the host waits for a GPU.
     """
 
     piece_ids: Int[Tensor, "batch piece"]
@@ -49,18 +49,18 @@ class Pieces(NamedTuple):
         return type(self)(ids.to(device), mask.to(device), index.to(device), num_words)
 
     def count_words(self) -> int:
-        """Return `num_words`, or if it is None one more than the largest index."""
+        """Return `num_words`; if it is None, one more than the largest entry of `word_index`."""
         if self.num_words is not None:
             return self.num_words
         return int(self.word_index.max()) + 1 if self.word_index.numel() else 0
 
     def check(self) -> None:
-        """Require that words are numbered 0, 1, 2, ... in the order of their pieces; reads the
-        values.
+        """Require that words are numbered 0, 1, 2, ... in the order of their pieces; the check
+        reads the values.
 
         Raises:
-            ValueError: If there is a gap, a word is out of order, a masked piece has a word, or
-                shapes differ.
+            ValueError: If the numbers have a gap, a word is out of order, a masked piece has a
+                word, or shapes differ.
         """
         for name, part in (("piece_mask", self.piece_mask), ("word_index", self.word_index)):
             check_shape(name, part, self.piece_ids.shape)
@@ -87,29 +87,29 @@ def align_words(
     """Cut sentences of words into pieces, each with the number of its word.
 
     Every word is cut by itself, as the tokenizer cuts words inside a sentence, so no piece crosses
-    a word and labels never shift: a byte-level tokenizer that needs a space before a word is given
-    one. A word that the tokenizer drops (a zero-width space, the empty string, a lone surrogate)
+    a word and labels never shift. A byte-level tokenizer that needs a space before a word gets this
+    space. A word that the tokenizer drops (a zero-width space, the empty string, a lone surrogate)
     gets the unknown piece.
 
     Args:
-        sentences: Lists of words; an empty one has its special pieces alone.
+        sentences: Lists of words; an empty sentence has its special pieces alone.
         tokenizer: A tokenizer of transformers, fast or slow, or a ``SentencePieceProcessor`` (which
             has no special pieces).
-        max_length: The most pieces of a sentence, special ones included; the tokenizer's own limit
-            if None.
-        overflow: How to treat a longer sentence: ``"error"``; ``"truncate"``: words that do not fit
-            whole have no pieces (an embedder gives them zeros); ``"window"``: leave it whole, for
-            an encoder that reads long sentences in overlapping windows, as `PretrainedWordEncoder`
-            does.
+        max_length: The largest number of pieces of a sentence, special ones included; the
+            tokenizer's own limit if None.
+        overflow: How to treat a longer sentence. ``"error"`` raises an error. Under ``"truncate"``,
+            the first word that does not fit whole and all later words have no pieces (an embedder
+            gives them zeros). ``"window"`` leaves the sentence whole, for an encoder that reads
+            long sentences in overlapping windows, as `PretrainedWordEncoder` does.
 
     Returns:
-        Pieces on the CPU, padded, with the number of words of the longest sentence.
+        The padded pieces, on the CPU, with the number of words of the longest sentence.
 
     Raises:
         ValueError: If a sentence is beyond the limit under ``"error"``, or the limit leaves no room
             for words.
-        TypeError: If there is no tokenizer, a string is given in place of a list of words, or words
-            are not strings.
+        TypeError: If `tokenizer` is of another kind or puts special pieces inside a sentence, a
+            string is given in place of a list of words, or a word is not a string.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -158,10 +158,10 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
         tokenizer: As in `align_words`.
 
     Returns:
-        The ids before and after.
+        The ids before a sentence, and the ids after it.
 
     Raises:
-        TypeError: If there is no tokenizer.
+        TypeError: If `tokenizer` is of another kind, or puts special pieces inside a sentence.
     """
     if is_sentencepiece(tokenizer):
         return (), ()
@@ -183,7 +183,7 @@ def piece_limit(tokenizer: Any) -> int | None:
 
 
 def room_for_pieces(tokenizer: Any, max_length: int | None, num_special: int) -> int | None:
-    """Return the room beside special pieces, of `max_length` or else of the tokenizer's limit."""
+    """Return the number of pieces that fit beside the special ones; None without any limit."""
     limit = piece_limit(tokenizer) if max_length is None else max_length
     if limit is None:
         return None
@@ -219,9 +219,9 @@ def word_opener(tokenizer: Any) -> str:
         tokenizer: As in `align_words`.
 
     Returns:
-        A space for tokenizers that recognise the start of a word by the space before it and do not
-        add one (byte-level ones, as those of RoBERTa and ModernBERT: alone, ``gusta`` would
-        continue the word before); otherwise the empty string.
+        A space if the tokenizer recognises the start of a word by the space before it and does not
+        add this space itself; otherwise the empty string. The byte-level tokenizers of RoBERTa and
+        ModernBERT need the space: alone, ``gusta`` would continue the word before.
     """
     text = "a" if is_sentencepiece(tokenizer) else _known_text(tokenizer)
     first, later, both = _cut([text, f" {text}", f"{text} {text}"], tokenizer)
@@ -229,7 +229,7 @@ def word_opener(tokenizer: Any) -> str:
 
 
 def _known_text(tokenizer: Any) -> str:
-    """Return a text that a tokenizer cuts into pieces: some do not know the letter a."""
+    """Return a text that a tokenizer cuts into pieces; some tokenizers do not know the letter a."""
     special = set(tokenizer.all_special_ids)
     others = (tokenizer.decode([i]).strip() for i in range(len(tokenizer)) if i not in special)
     known = (t for t in itertools.chain("a", others) if t and _cut([t], tokenizer)[0])

@@ -1,7 +1,7 @@
 """Words as sequences of smaller units: characters, or the pieces of a sub-word model.
 
-A *spelling* turns words into lists of unit ids; id 0 is kept for padding. It is complete in itself,
-so a word met later is spelled as it would have been from the start.
+A *spelling* turns words into lists of unit ids; id 0 is kept for padding. A spelling does not
+depend on the words met so far, so words met later are spelled by the same rules.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from polyembed.saving import Configurable
 
 @runtime_checkable
 class Spelling(Protocol):
-    """Words to lists of unit ids from 1 to ``num_units - 1``."""
+    """A map from words to lists of unit ids from 1 to ``num_units - 1``."""
 
     @property
     def num_units(self) -> int:
@@ -41,13 +41,13 @@ class Spelling(Protocol):
 class CharSpelling(Configurable):
     """Spell words by their characters (Unicode code points).
 
-    Ids: 0 pads, 1 is any character outside the inventory, the inventory's follow in order. A word
-    longer than `max_length` keeps its first and its last characters, half each, which has its
-    affixes.
+    Id 0 is padding, 1 is any character outside the inventory, and the inventory's ids follow in
+    order. A word longer than `max_length` keeps its first and its last characters, half each,
+    because these have its affixes.
 
     Args:
         characters: The inventory.
-        max_length: The most characters of a word that count.
+        max_length: The largest number of characters of a word that count.
 
     Example:
         >>> spelling = CharSpelling("abc")
@@ -82,12 +82,13 @@ class CharSpelling(Configurable):
 class PieceSpelling(Configurable):
     """Spell words by the pieces of a SentencePiece model, as `BPEmbVectors` cuts them.
 
-    Ids are the model's plus one; 0 pads.
+    A piece's id is the model's id plus one; 0 is padding.
 
     Args:
         pieces: An object with ``piece_ids(words)``, ``num_pieces`` and ``unknown_id``: a
             `BPEmbVectors`.
-        max_length: The most pieces of a word that count: half from its start, half from its end.
+        max_length: The largest number of pieces of a word that count: half from its start, half
+            from its end.
     """
 
     def __init__(self, pieces: Any, *, max_length: int = 64) -> None:
@@ -114,7 +115,7 @@ Units = TypeVar("Units", str, list[int])
 
 
 def clip(units: Units, length: int) -> Units:
-    """Return the first and the last half of a sequence that is longer than `length`."""
+    """Return at most `length` units of a sequence, half from its start and half from its end."""
     if len(units) <= length:
         return units
     tail = length // 2
@@ -157,7 +158,7 @@ FEATURES = (
 """The features of a hand-made tagger that need no dictionary."""
 
 LONGEST = 256
-"""The most characters of a word whose prefixes and suffixes are cut, half from either end."""
+"""The most characters of a word, half from either end, that give its prefixes and suffixes."""
 
 _NAME = re.compile(r"lower|shape|(prefix|suffix)[1-9]")
 
@@ -167,9 +168,9 @@ class SurfaceSpelling(Configurable):
 
     Every word has one id for each feature, in order. Features: ``lower``, the word in lower case;
     ``shape``, its characters as ``X`` (upper case), ``x`` (other letters), ``0`` (digits) or
-    themselves, of which at most two equal ones in a row count; ``prefixN`` and ``suffixN``, the
-    first and last N grapheme clusters in lower case, so that a Devanagari vowel sign stays with its
-    consonant and an emoji sequence is one unit. A shorter word is its own prefix.
+    themselves, with at most two equal ones in a row; ``prefixN`` and ``suffixN``, the first and
+    last N grapheme clusters in lower case, so that a Devanagari vowel sign stays with its consonant
+    and an emoji sequence is one unit. A word of fewer clusters is its own prefix and suffix.
 
     An id is ``1 + crc32("feature=value") % num_buckets``: the same in every process and on every
     machine. Different values may share an id.
@@ -233,7 +234,7 @@ class SurfaceSpelling(Configurable):
 
 
 def shape_of(word: str) -> str:
-    """Return a word's shape: its kinds of characters, of equal ones at most two in a row.
+    """Return a word's shape: the kinds of its characters, with at most two equal ones in a row.
 
     Args:
         word: The word.

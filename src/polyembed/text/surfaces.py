@@ -16,9 +16,9 @@ class PieceSurface(NamedTuple):
     """A piece as text.
 
     Attributes:
-        text: Its characters, without the tokenizer's marks.
-        edge: Whether it is at its word's edge: the start, or the end where the tokenizer marks
-            ends.
+        text: The characters of the piece, without the tokenizer's marks.
+        edge: Whether the piece is at the edge of its word: the start, or the end where the
+            tokenizer marks ends.
     """
 
     text: str

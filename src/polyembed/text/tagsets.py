@@ -113,17 +113,17 @@ TAGSETS = tuple(_TAGSETS)
 def to_universal_tags(tag: str, *, tagset: str) -> str:
     """Map a tag to the 12 universal ones.
 
-    - ``"conll2002-es"``: Spanish CoNLL-2002: EAGLES tags cut to category and type, to category,
-      type and mood for verbs;
+    - ``"conll2002-es"``: Spanish CoNLL-2002: EAGLES tags cut to category and type, and verbs' tags
+      to category, type and mood;
     - ``"conll2002-nl"``: Dutch CoNLL-2002: the categories of the tagger MBT;
     - ``"ptb"``: English Penn Treebank, with the tags of CoNLL-2003;
     - ``"stts"``: German Stuttgart-Tübingen tag set, as in TIGER and NEGRA;
     - ``"ud"``: the 17 tags of Universal Dependencies, version 2.
 
-    In Spanish, numerals before a noun (DN) are determiners and those without one (PN) are pronouns;
-    Dutch has one tag for all numerals. Dutch ``Pron`` includes possessives and demonstratives that
-    are ``DET`` in Spanish; German determiners are the articles alone, and pronominal and
-    interrogative adverbs (PROAV, PWAV) are pronouns.
+    In Spanish, numerals before a noun (DN) are determiners, and numerals without a noun (PN) are
+    pronouns; Dutch has one tag for all numerals. Dutch ``Pron`` includes possessives and
+    demonstratives that are ``DET`` in Spanish; German determiners are the articles alone, and
+    pronominal and interrogative adverbs (PROAV, PWAV) are pronouns.
 
     Args:
         tag: The tag, spelt as in the corpus.
@@ -146,8 +146,8 @@ def to_universal_tags(tag: str, *, tagset: str) -> str:
     Deviations: Spanish agrees with the authors' map for the treebank Cast3LB, whose tags have the
     same first two letters. Dutch and UD are mapped by the definitions of their tags. The paper has
     no tag for UD's INTJ and SYM; they become X, "other". English is the authors' ``en-ptb.map`` and
-    the quotation mark of CoNLL-2003. German is their ``de-tiger.map``, PIDAT of ``de-negra.map``,
-    and PAV, the first name of PROAV.
+    the quotation mark of CoNLL-2003. German is their ``de-tiger.map`` with PIDAT from
+    ``de-negra.map`` and with PAV, the first name of PROAV.
     """
     check_choice("tagset", tagset, TAGSETS)
     check_choice("tag", tag, _TAGSETS[tagset])
