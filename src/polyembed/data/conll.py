@@ -27,9 +27,10 @@ def read_conll(
 
     Args:
         path: The file.
-        word_column: Which column holds the word; a negative number counts from the last column.
-        tag_column: Which column holds the tag.
-        language_column: Which column holds the language, if any.
+        word_column: The number of the word's column, from 0; a negative number counts from the last
+            column.
+        tag_column: The number of the tag's column.
+        language_column: The number of the language's column; None: the words have no language.
         separator: The separator of columns. None: a tab if the first line has one, else runs of
             spaces, not of no-break spaces.
         comment: The beginning of comment lines, which precede the first word of a sentence; later
@@ -43,7 +44,8 @@ def read_conll(
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If a line has another number of columns than the first, or an empty word, tag or
-            language; if a column does not exist; if the file is not in this encoding.
+            language; if a column does not exist or is given twice; or if the file is not in this
+            encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -90,6 +92,6 @@ def read_conll(
 
 
 def parse_comment(text: str) -> dict[str, str]:
-    """Return the item of a comment ``key = value``; no item for a comment of another form."""
+    """Return the key and value of a comment ``key = value``; an empty dict for another comment."""
     key, equals, value = (part.strip(BLANKS) for part in text.partition("="))
     return {key: value} if key and equals else {}

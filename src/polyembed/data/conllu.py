@@ -43,8 +43,9 @@ def read_conllu(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a line does not have ten columns, none empty; if the words are not numbered
-            1, 2, 3; if no word has the key; if the file is not in this encoding.
+        ValueError: If a line does not have ten columns or has an empty one; if the words are not
+            numbered 1, 2, 3; if a column is unknown or no word has the key; or if the file is not
+            in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -98,7 +99,7 @@ def _field(argument: str, name: str) -> tuple[int, str]:
 
 
 def _value(row: list[str], index: int, key: str, token_misc: str) -> str | None:
-    """Return a column of a word's row, or a key of it, in MISC also of its multi-word token."""
+    """Return a column of a word's row, or the value of its key; MISC includes `token_misc`."""
     if not key:
         return row[index]
     pairs = f"{row[index]}|{token_misc}" if index == _MISC else row[index]

@@ -43,8 +43,9 @@ def read_csv(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a column does not exist, a row has another number of columns than the first,
-            or an empty word or tag; if quotes do not close; if the file is not in this encoding.
+        ValueError: If a column does not exist; if a row has another number of columns than the
+            first, or an empty word or tag; if quotes do not close; or if the file is not in this
+            encoding.
 
     Example:
         >>> import tempfile, pathlib

@@ -1,4 +1,4 @@
-"""Bilingual dictionaries: one pair of words a line."""
+"""Bilingual dictionaries: one pair of words per line."""
 
 import os
 

@@ -47,7 +47,7 @@ def read_tagged(
         The sentences, in the order of the file.
 
     Raises:
-        TypeError: If the reader does not have an option.
+        TypeError: If the format's reader does not have one of the options.
         ValueError: If the format is unknown, or the file is not in this format.
 
     Example:

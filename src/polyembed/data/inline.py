@@ -1,4 +1,4 @@
-"""One sentence a line, each word with its tag behind it: ``word///tag word///tag``."""
+"""One sentence per line, each word with its tag behind it: ``word///tag word///tag``."""
 
 import os
 import re
@@ -25,7 +25,8 @@ def read_inline(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a word has no tag, or a tag no word; if the file is not in this encoding.
+        ValueError: If a word has no tag, or a tag has no word; or if the file is not in this
+            encoding.
 
     Example:
         >>> import tempfile, pathlib

@@ -20,7 +20,8 @@ LINCE_TASKS = {
     "pos_spaeng": ("word", "language", "tag"),
     "sa_spaeng": ("word", "language"),
 }
-"""The columns of each task's labelled files. Test files lack the last one, the label to predict."""
+"""The columns of each task's labelled files. Test files lack the last column, the label to predict,
+except in ``sa_spaeng``."""
 
 _HEAD = re.compile(r"# sent_enum = (?P<sent_id>[0-9]+)(?:\t(?P<sentiment>\S+))?")
 
@@ -93,7 +94,7 @@ def write_lince_predictions(
     r"""Write predictions in LinCE's format: one label per line, a blank line between two sentences.
 
     Args:
-        path: Where to write; an existing file is replaced.
+        path: The file to write; an existing file is replaced.
         predictions: The labels of each sentence, or tagged sentences, in the order of the test
             file.
 

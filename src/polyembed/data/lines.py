@@ -23,8 +23,8 @@ class Line(NamedTuple):
         """Raise ``<path>:<number> must <rule>, got <value>`` unless `condition` is true.
 
         Args:
-            condition: What the line must meet.
-            rule: The condition in words.
+            condition: Whether the line meets the rule.
+            rule: The rule in words.
             got: The value for the error; the text of the line if None.
 
         Raises:
@@ -35,7 +35,7 @@ class Line(NamedTuple):
             raise ValueError(must(f"{self.path}:{self.number}", rule, got))
 
     def columns(self, names: Sequence[str], separator: str = "\t") -> list[str]:
-        """Return as many columns as there are names, none of them empty.
+        """Split the line into columns, as many as there are names, and require that each has text.
 
         Args:
             names: The names of the columns, for the error.
@@ -115,14 +115,14 @@ MISSING_TAG = "_"
 
 @dataclass(frozen=True, slots=True)
 class TaggedSentence:
-    """The words of a sentence, their tags, and what else the file holds.
+    """The words of a sentence, their tags, and the other values of the file.
 
     Args:
         words: The words, in order.
         tags: One tag for each word; `MISSING_TAG` where the file has none, as in the test files of
-            LinCE; a frozenset of tags where it is one of them.
+            LinCE; a frozenset of tags where one of them is right.
         languages: One language for each word, or None where the format has none.
-        metadata: Values of the whole sentence: ``sent_id``, ``text``, ``sentiment``.
+        metadata: The values of the whole sentence: ``sent_id``, ``text``, ``sentiment``.
         label: The label of the whole sentence, such as its sentiment; None where the file has none.
 
     Raises:

@@ -9,7 +9,7 @@ from polyembed._checks import check_choice
 from polyembed.data.conll import read_conll
 from polyembed.data.lines import TaggedSentence
 
-_TAG_COLUMNS = {"upos": 1, "entities": 2}  # of word, UPOS, entity and language
+_TAG_COLUMNS = {"upos": 1, "entities": 2}  # the columns: word, UPOS, entity, language
 
 
 def load_sample(

@@ -56,9 +56,9 @@ def read_xnli(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a column does not exist, a line has another number of columns than the first,
-            an empty sentence or language, or a label other than entailment, neutral and
-            contradiction; if there is no pair in the language; if the file is not in this encoding.
+        ValueError: If a column does not exist; if a line has another number of columns than the
+            first, an empty sentence or language, or a label other than entailment, neutral and
+            contradiction; if no pair is in the language; or if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -94,8 +94,8 @@ def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
     separate words; Chinese and Japanese have none. Metadata: ``pair_id``.
 
     The published files have sentences whose translation failed. These sentences are empty in
-    ``translated_train.tsv`` and ``NS`` in the development and test files, and are returned as they
-    are: ``()`` and ``("NS",)``.
+    ``translated_train.tsv`` and ``NS`` in the development and test files. They are returned as
+    ``()`` and ``("NS",)``.
 
     Args:
         path: The file.
@@ -106,8 +106,8 @@ def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a column does not exist, a line has another number of columns than the first,
-            or a label other than 0 and 1; if the file is not in this encoding.
+        ValueError: If a column does not exist; if a line has another number of columns than the
+            first, or a label other than 0 and 1; or if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -130,8 +130,8 @@ def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
 def _read_rows(
     path: str | os.PathLike[str], columns: Sequence[str], labels: Sequence[str], encoding: str
 ) -> Iterator[tuple[Line, list[str]]]:
-    """Yield each line of a table separated by tabs, and its values of the named columns, of which
-    the last is the label.
+    """Yield each line of a table separated by tabs, and its values of `columns`; the last value is
+    the label.
     """
     lines = read_lines(path, encoding=encoding)
     head = next(lines)

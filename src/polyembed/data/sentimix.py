@@ -6,7 +6,7 @@ from polyembed.data.lines import TaggedSentence, read_blocks
 
 
 def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:
-    r"""Read SentiMix: a ``meta<TAB>id<TAB>sentiment`` line, then one word and its language a line.
+    r"""Read SentiMix: a line ``meta<TAB>id<TAB>sentiment``, then a word and its language per line.
 
     The language is the only label of a word, so it is both the tag and the language. The sentiment
     is the `label`; ``sent_id`` and ``sentiment`` are metadata. Only the first line of a tweet is a
@@ -21,8 +21,8 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a tweet has no ``meta`` line or no words, or a line has another number of
-            columns; if the file is not in this encoding.
+        ValueError: If a tweet has no ``meta`` line or no words; if a line has another number of
+            columns; or if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib

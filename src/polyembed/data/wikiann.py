@@ -5,14 +5,14 @@ import re
 
 from polyembed.data.lines import TaggedSentence, join_rows, read_blocks
 
-# by the number of tabs
+# by the number of tabs in the first line
 _LAYOUTS = (("word", "tag"), ("language:word", "tag"), ("index", "word", "tag"))
 _TAG = re.compile(r"O|[BI]-.+")
 _PREFIX = re.compile(r"([a-z][a-z-]+):.")
 
 
 def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:
-    r"""Read WikiAnn: one word and its BIO tag a line, blank lines between sentences.
+    r"""Read WikiAnn: one word with its BIO tag per line, blank lines between sentences.
 
     The first line determines the layout of the file:
 
@@ -31,8 +31,9 @@ def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> li
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a line is not in the first line's layout, has no BIO tag, another language
-            than the first line or an index out of order; if the file is not in this encoding.
+        ValueError: If a line is not in the first line's layout, has no BIO tag, has another
+            language than the first line, or has an index out of order; or if the file is not in
+            this encoding.
 
     Example:
         >>> import tempfile, pathlib
