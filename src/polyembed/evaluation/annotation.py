@@ -1,4 +1,4 @@
-"""Which texts to annotate next."""
+"""The choice of the texts to annotate next."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import exp
@@ -15,7 +15,7 @@ from polyembed.tagging import CRFDecoder, SequenceTagger, VotingEnsemble, to_dev
 from polyembed.tagging.tagger import Tagger
 
 RULES = ("entropy", "margin", "vote", "length-normalised")
-CANDIDATES = 5  # times as many of the most uncertain texts, among which different ones are chosen
+CANDIDATES = 5  # `diverse` chooses among this many times `count` of the most uncertain texts
 
 
 def rank_for_annotation(
@@ -43,18 +43,19 @@ def rank_for_annotation(
         model: The trained tagger, or an ensemble.
         texts: Lists of words; empty ones come last.
         by: The rule.
-        count: How many texts to return; all if None.
-        diverse: Whether to choose different texts among ``5 * count`` of the most uncertain: the
-            most uncertain one, then each time the one farthest from those taken, by the mean of its
-            words' vectors (of an ensemble, the first member's).
-        batch_size: The number of texts at once.
+        count: The number of texts to return; all if None.
+        diverse: Whether to choose different texts among the ``5 * count`` most uncertain ones: the
+            most uncertain text, then each time the text that is farthest from the chosen texts. The
+            distance is the cosine distance of the means of their words' vectors (of an ensemble,
+            the first member's).
+        batch_size: The number of texts per batch.
 
     Returns:
-        The numbers of the texts.
+        The positions of the texts in `texts`, in the order of choice.
 
     Raises:
         ValueError: If the rule is unknown, or `diverse` comes without `count`.
-        TypeError: If the model is not a tagger, or for votes not an ensemble.
+        TypeError: If the model is not a tagger, or not a `VotingEnsemble` for ``"vote"``.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -83,7 +84,7 @@ def rank_for_annotation(
     one: Any = model.members[0] if isinstance(model, VotingEnsemble) else model
     vectors = _batched(_means, one, [known[i] for i in pool], batch_size)
     chosen, nearest = [0], vectors @ vectors[0]
-    while len(chosen) < count:  # the text whose nearest chosen one is farthest
+    while len(chosen) < count:  # the text whose nearest chosen text is farthest
         nearest[chosen] = torch.inf
         chosen.append(int(nearest.argmin()))
         nearest = torch.maximum(nearest, vectors @ vectors[chosen[-1]])
@@ -117,7 +118,7 @@ def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Ten
         if by == "length-normalised":
             pairs = zip(logs, texts, strict=True)
             return torch.tensor([-one[0] / len(words) for one, words in pairs])
-        # the second has probability 0 where there is none
+        # a missing second sequence has probability 0
         return torch.tensor([sum(map(exp, one[1:])) - exp(one[0]) for one in logs])
     found = []
     for rows in model.predict_probabilities(texts, batch_size=batch_size):
@@ -139,7 +140,7 @@ def _batched(
     texts: list[list[str]],
     batch_size: int,
 ) -> Tensor:
-    """Return what `compute` makes of a model, inputs and mask, a row per text."""
+    """Return the results of `compute` for a model, inputs and mask, one row per text."""
     view = evaluation_view(model.with_words(model.words_of(texts)))
     found = []
     for start in range(0, len(texts), batch_size):

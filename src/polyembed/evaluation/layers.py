@@ -1,4 +1,4 @@
-"""The layers of an encoder, ranked by the distance of parallel sentences at each."""
+"""The layers of an encoder, ranked by the distance of parallel sentences at each layer."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -41,14 +41,14 @@ def rank_layers(
         encoder: An encoder with its tokenizer, such as the embedder of a trained tagger. It runs in
             evaluation mode, on the device that it is on.
         source: The sentences, lists of words.
-        targets: Language -> the translations, in the same order.
+        targets: The translations of the sentences into each language, in the same order.
         center: Whether to subtract each language's mean vector first.
         batch_size: The number of sentences that are encoded at once.
 
     Returns:
-        A row per layer, and ``"fused"`` for a fusion other than `LastLayer`, best first: ``layer``
-        (0 = embeddings), the averages over languages of ``retrieval`` and ``cosine``, then the
-        retrieval of each language.
+        A table with a row per layer, and a row ``"fused"`` for a fusion other than `LastLayer`, the
+        best row first. Its columns are ``layer`` (0 = embeddings), the averages over languages of
+        ``retrieval`` and ``cosine``, then the retrieval of each language.
 
     Raises:
         ValueError: If there are fewer than two sentences, another number of translations, or a
@@ -65,8 +65,9 @@ def rank_layers(
         >>> table.columns, len(table.rows), table.rows[0][1]
         (('layer', 'retrieval', 'cosine', 'es'), 3, 1.0)
 
-    Deviations: the paper does not define its sentence vector, and has the cosine alone. It compares
-    trained systems by it (its table VI): ``cosine`` in the row ``"fused"`` of each.
+    Deviations: the paper does not define its sentence vector, and has the cosine alone. Its table
+    VI compares trained systems by this cosine, here ``cosine`` in the row ``"fused"`` of each
+    system.
     """
     check_positive(batch_size=batch_size)
     require(len(source) > 1, "source", "hold at least two sentences", len(source))

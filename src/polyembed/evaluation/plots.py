@@ -1,7 +1,7 @@
 """Pictures of attention, layer weights, scores and representations.
 
-Each function draws on `ax`, or on new axes, and returns them. For words of a script that
-matplotlib's default font lacks, put fonts that have it into ``rcParams["font.family"]``.
+Each function draws on the given axes, or on new ones, and returns the axes. If matplotlib's default
+font lacks the script of the words, put fonts that have the script into ``rcParams["font.family"]``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,20 +38,19 @@ def plot_source_attention(
     is more, blue less. Where no share is further than 0.02 from even, colours stay pale.
 
     Args:
-        weights: The result of `MetaEmbedding.contributions`, or of
-            `MetaEmbedding.attention_weights`, which differ less between words, for one sentence:
-            ``weights[:, 0]`` of a batch.
+        weights: The result of `MetaEmbedding.contributions` for one sentence, ``weights[:, 0]`` of
+            a batch; or of `MetaEmbedding.attention_weights`, which differ less between words.
         words: The words of the sentence.
-        sources: Names of the sources, in the order of the embedders.
+        sources: The names of the sources, in the order of the embedders.
         languages: The language of each word, written above it.
         ax: The matplotlib axes to draw on; new ones if None.
-        title: For example the system's name.
+        title: The title, for example the system's name.
 
     Returns:
         The axes; the colour bar is beside them.
 
     Raises:
-        ValueError: If weights have another shape than words and sources.
+        ValueError: If the shape of `weights` does not fit the words and the sources.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -90,9 +89,9 @@ def plot_layer_weights(
     """Draw the weight of each layer of an encoder: a bar for each layer, a colour for each name.
 
     Args:
-        weights: Name -> layer (0 = embeddings) -> a number, such as each of `ScalarMix.weights`; or
-            several, such as `DLFA.weight`, drawn as their mean and a line of one standard deviation
-            in both directions.
+        weights: The weights by name and layer (0 = embeddings). A weight is a number, such as each
+            of `ScalarMix.weights`, or several numbers, such as `DLFA.weight`. Several numbers are
+            drawn as their mean and a line of one standard deviation in both directions.
         ax: The matplotlib axes to draw on; new ones if None.
 
     Returns:
@@ -136,9 +135,10 @@ def plot_layers(
     """Draw scores against layers, a line for each name.
 
     Args:
-        scores: Name -> layer -> a number, or one number for each seed, drawn as their mean and a
-            band of one standard deviation (the ``scores`` of a `SweepResult`). A string instead of
-            a layer is a broken line.
+        scores: The scores by name and layer, such as the ``scores`` of a `SweepResult`. A score is
+            a number, or one number per seed. The numbers of several seeds are drawn as their mean
+            and a band of one standard deviation. A string instead of a layer is drawn as a broken
+            line.
         ax: The matplotlib axes to draw on; new ones if None.
         ylabel: The label of the vertical axis.
 
@@ -187,18 +187,19 @@ def plot_representations(
     figures 1 and 3).
 
     Args:
-        pictures: Title -> name -> points in rows, for example from `collect_hidden_states`. Each
-            picture is projected by itself; its directions have no unit, so it has no numbers.
+        pictures: The clouds by title and name, with points in rows, for example from
+            `collect_hidden_states`. Each picture is projected by itself. Its axes have no numbers,
+            since its directions have no unit.
         method: ``"pca"``, the two directions of the most variance of all points, or ``"umap"``.
         seed: The seed of UMAP.
-        axes: As many matplotlib axes; a new figure if None.
+        axes: The matplotlib axes to draw on, one per picture; a new figure if None.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: If there is another number of axes.
-        ImportError: If matplotlib, or umap-learn, is not installed.
+        ValueError: If the numbers of axes and of pictures differ.
+        ImportError: If matplotlib is not installed, or umap-learn for UMAP.
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")

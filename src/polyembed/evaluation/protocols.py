@@ -70,22 +70,22 @@ def run_zero_shot(
     Args:
         systems: The systems by name. Each is called as ``build(train, seed)`` once per run and
             returns a new tagger, or a classifier of texts or pairs.
-        source: The language to train on; the first column.
+        source: The language to train on; the first column of the table.
         targets: The languages to transfer to.
         options: The settings of `fit`. The metric that chooses the epoch also scores the tests.
         seeds: The seeds; every system is trained once per seed.
-        folder: The folder of finished runs, one JSON file per system and seed. The same call
-            reads them from there and trains only the missing ones.
+        folder: The folder of finished runs, one JSON file per system and seed. A later call with
+            the same arguments reads these runs and trains only the missing ones.
         progress: Whether `fit` shows a progress bar; if None, only on a terminal.
 
     Returns:
         The runs and their table.
 
     Raises:
-        ValueError: If there are no systems, seeds or sentences, a language or a seed is named
-            twice, a test sentence has a label that a system does not know, two runs share a trained
-            parameter, or a file is damaged or of a run with other options, sizes or numbers of
-            sentences.
+        ValueError: If systems, seeds or sentences are missing; if a language or a seed is named
+            twice; if a test sentence has a label that a system does not know; if two runs share a
+            trained parameter; or if a file is damaged, or of a run with other options, sizes or
+            numbers of sentences.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -130,12 +130,13 @@ def run_joint(
     - Scenario B: all training sentences of the source, and the same fraction of the others.
 
     The development set is made in the same way. The sentences of the other languages are the same
-    in both scenarios, so what a system gains there from A to B
+    in both scenarios, so a system's gain on these languages from A to B
     (`ProtocolResult.gain_over`) shows how well it shares knowledge.
 
     Args:
         systems: The systems by name, as in `run_zero_shot`.
-        source: The language that scenario B has in full (the paper's is English); the first column.
+        source: The language that scenario B has in full (the paper's is English); the first column
+            of the table.
         others: The other languages to train on.
         options: The settings of `fit`.
         scenario: ``"A"`` or ``"B"``.
@@ -152,8 +153,8 @@ def run_joint(
         The runs and their table.
 
     Raises:
-        ValueError: If the scenario is unknown, the fraction is outside (0, 1], or `run_zero_shot`
-            would raise one.
+        ValueError: If the scenario is unknown; if the fraction is outside (0, 1]; or if one of the
+            conditions of `run_zero_shot` holds.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -180,7 +181,7 @@ def run_joint(
     require(0 < fraction <= 1, "fraction", "be in (0, 1]", fraction)
 
     def sample(corpus: Corpus) -> Corpus:
-        """Draw a fraction, in its order; a larger fraction holds a smaller one's sentences."""
+        """Draw a fraction of the sentences, in order; a larger fraction contains a smaller one."""
         parts = []
         for sentences in (corpus.train, corpus.dev):
             generator = torch.Generator().manual_seed(sample_seed)
@@ -206,12 +207,12 @@ def run_code_switched(
 ) -> ProtocolResult:
     """Train and test on each corpus by itself (Winata 2021, section 3 and table 4).
 
-    Over corpora of single languages it gives the monolingual scores that zero-shot scores are
-    compared with.
+    On corpora of single languages, this protocol gives the monolingual scores that zero-shot scores
+    are compared with.
 
     Args:
         systems: The systems by name, as in `run_zero_shot`; built anew for each corpus.
-        corpora: One or more corpora, each a column.
+        corpora: One or more corpora, each a column of the table.
         options: The settings of `fit`.
         seeds: The seeds; every system is trained once per corpus and seed.
         folder: The folder of finished runs, as in `run_zero_shot`.
@@ -221,7 +222,7 @@ def run_code_switched(
         The runs and their table.
 
     Raises:
-        ValueError: If `run_zero_shot` would raise one.
+        ValueError: If one of the conditions of `run_zero_shot` holds.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -245,7 +246,7 @@ def run_code_switched(
 
 
 class _Trial(NamedTuple):
-    """A training set of parts of several corpora, and the corpora that are tested after it."""
+    """The corpora of one training run, and the corpora that are tested after the run."""
 
     name: str
     trained: Sequence[Corpus]
@@ -278,7 +279,7 @@ def _run_all(
     results = []
     for trial in trials:
         train = trial.items("train")
-        for seed in seeds:  # every system's first run before the second
+        for seed in seeds:  # all systems run with one seed before the next seed
             for name, build in systems.items():
                 with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
                     torch.manual_seed(seed)
@@ -347,7 +348,7 @@ def _run(
 
 
 def _plain(value: object) -> Any:
-    """Return a value as JSON can hold it; a function is its name."""
+    """Return a value in a form that JSON can hold; a function becomes its name."""
     if isinstance(value, int | float | str | None):
         return value
     if isinstance(value, torch.dtype):

@@ -23,9 +23,10 @@ class RepresentationDistances(NamedTuple):
     """Three distances between two clouds of points.
 
     Attributes:
-        hausdorff: Equations 5 and 6 of Xia 2021; sensitive to a single outlier.
-        modified: The same with means instead of the outer maxima.
-        cosine: The mean cosine over all pairs of a source and a target point.
+        hausdorff: The Hausdorff distance (Xia 2021, equations 5 and 6); sensitive to a single
+            outlier.
+        modified: The Hausdorff distance with means instead of the outer maxima.
+        cosine: The mean cosine (a similarity) over all pairs of a source and a target point.
     """
 
     hausdorff: float
@@ -41,24 +42,25 @@ def collect_hidden_states(
     *,
     max_points: int = 50_000,
 ) -> Float[Tensor, "points hidden"]:
-    """Collect hidden states of a layer, of each token or of each sentence's first (``[CLS]``).
+    """Collect a layer's hidden states of all tokens, or of each sentence's first token (``[CLS]``).
 
     The model runs in evaluation mode without gradients. Padding (``attention_mask``) and sentences
     that are all padding are left out. Inside ``transformed_output(layer, rtn)``, the transformed
     states are collected.
 
     Args:
-        model: A transformers model, or any that takes ``model(**batch)``, on its device.
-        batches: Read until there are `max_points`: shuffle the rows first.
+        model: A transformers model, or any model that takes ``model(**batch)``, on its device.
+        batches: The batches, which are read until `max_points` states are found: shuffle the rows
+            first.
         layer: An index into `hidden_states` (see `polyembed.transfer.encoder_layer`), or a module.
         level: ``"token"`` or ``"cls"``.
-        max_points: The most states to collect.
+        max_points: The largest number of states to collect.
 
     Returns:
         The states, on the CPU.
 
     Raises:
-        ValueError: If the level is unknown, or there is no batch.
+        ValueError: If the level is unknown, or `batches` is empty.
 
     Example:
         >>> model = nn.ModuleDict({"table": nn.Embedding(7, 3)})
@@ -142,16 +144,16 @@ def project_2d(
 ) -> list[Float[Tensor, "_ 2"]]:
     """Project several clouds of points together onto one plane.
 
-    PCA projects onto the two directions of the most variance of all points; the largest entry of
-    each is positive.
+    PCA projects onto the two directions of the most variance of all points. The entry of each
+    direction with the largest absolute value is positive.
 
     Args:
-        clouds: Points in rows, of two dimensions or more.
+        clouds: The clouds, each with its points in rows of two or more dimensions.
         method: ``"pca"`` or ``"umap"``.
         seed: The seed of UMAP.
 
     Returns:
-        As many clouds, of two coordinates.
+        The projected clouds, ``(points, 2)`` each, in the same order.
 
     Raises:
         ValueError: If the method is unknown.
@@ -165,12 +167,12 @@ def project_2d(
     points = torch.cat([cloud.detach().cpu().double() for cloud in clouds])
     if method == "umap":
         umap = import_optional("umap", pip="umap-learn", feature="UMAP")
-        near = max(2, min(15, len(points) - 1))  # 15 is its default
-        # a seed means one job
+        near = max(2, min(15, len(points) - 1))  # 15 is UMAP's default
+        # with a seed, UMAP runs in one thread
         reducer = umap.UMAP(n_components=2, n_neighbors=near, random_state=seed, n_jobs=1)
         threads = torch.get_num_threads()
         flat = torch.from_numpy(np.asarray(reducer.fit_transform(points.numpy())))
-        torch.set_num_threads(threads)  # numba has set OpenMP's number to that of the cores
+        torch.set_num_threads(threads)  # numba has set it to the number of cores
     else:
         points = points - points.mean(0)
         vectors = torch.linalg.eigh(points.T @ points).eigenvectors  # in rising order of variance

@@ -37,8 +37,8 @@ class SystemRun(NamedTuple):
 class ProtocolResult:
     """The result of a protocol; ``one + other`` has the runs of both.
 
-    Results can be added if they have one metric, the same test sentences in each language that they
-    share, and no run in common. So systems with different `FitOptions`, or tested on other
+    Results can be added if they have the same metric, the same test sentences in each language that
+    they share, and no run in common. So systems with different `FitOptions`, or tested on other
     languages, can be in one table.
 
     Args:
@@ -78,7 +78,7 @@ class ProtocolResult:
             language: A column of the table.
 
         Returns:
-            Seed -> score.
+            The score of each seed.
 
         Raises:
             ValueError: If the system was not tested on the language.
@@ -93,7 +93,7 @@ class ProtocolResult:
             language: A column of the table.
 
         Returns:
-            Seed -> labels.
+            The predicted labels of each seed.
 
         Raises:
             ValueError: If the system was not tested on the language.
@@ -112,7 +112,7 @@ class ProtocolResult:
             ``self - before`` over the seeds.
 
         Raises:
-            ValueError: If the two have different systems, languages, seeds or metrics.
+            ValueError: If the two results have different systems, languages, seeds or metrics.
 
         Deviations: table 3 of van der Heijden 2019 has the difference of two scores; here it is
             the mean over the seeds.

@@ -33,7 +33,7 @@ from polyembed.tagging.decoders import options_of
 Counts = npt.NDArray[np.int64]
 """A numerator and a denominator per sentence, ``(sentence, 2)``."""
 
-CHUNK = 2**20  # numbers drawn at once
+CHUNK = 2**20  # the number of signs drawn at once
 TIE = 1e-12  # equal ratios may differ by rounding
 
 
@@ -73,7 +73,7 @@ def sign_test(gold: GoldLabels, first: Labels, second: Labels) -> Significance:
 
     Raises:
         TypeError: If the labels are not one sequence per sentence.
-        ValueError: If there are no labels, or their numbers differ.
+        ValueError: If `gold` has no labels, or the numbers of sentences or labels differ.
         ImportError: If scipy is not installed.
 
     Example:
@@ -121,8 +121,8 @@ def approximate_randomization(
 
     Raises:
         TypeError: If the labels are not one sequence per sentence.
-        ValueError: If there are no labels, their numbers differ, labels have no scheme for F1, or
-            the metric is unknown.
+        ValueError: If `gold` has no labels; if the numbers of sentences or labels differ; if labels
+            for F1 are not of one scheme; or if the metric is unknown.
         ImportError: If scipy is not installed.
 
     Example:
@@ -167,8 +167,8 @@ def significance_table(
         p-value, the number of sentences that count, and the corrected p-value.
 
     Raises:
-        ValueError: If the test or the system is unknown, the metric is neither F1 nor accuracy, or
-            two systems have other seeds.
+        ValueError: If the test or the system is unknown; if the metric is neither F1 nor accuracy;
+            or if a system has other seeds than `against`.
         ImportError: If scipy is not installed.
 
     Example:
