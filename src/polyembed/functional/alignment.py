@@ -15,7 +15,7 @@ def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch di
         x: Vectors, ``(*batch, dim)``.
 
     Returns:
-        Unit vectors.
+        The unit vectors, ``(*batch, dim)``, in the dtype of `x`.
 
     Example:
         >>> length_normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
@@ -42,14 +42,15 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
 
     Args:
         x: Vectors, ``(n, dim)``.
-        y: Their images, row by row, ``(n, dim)``.
+        y: The images of these vectors, row by row, ``(n, dim)``.
 
     Returns:
         ``W``, ``(dim, dim)``, in the dtype of `x`; one of several solutions where there are fewer
         pairs than dimensions.
 
     Raises:
-        ValueError: If shapes do not fit, or a number is NaN or infinite.
+        ValueError: If `x` is not a matrix, `y` has another shape than `x`, or a number is NaN or
+            infinite.
         TypeError: If vectors are not floating point.
 
     Example:
@@ -69,5 +70,5 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
 
 
 def unit(x: Tensor) -> Tensor:
-    """Scale to length 1 in at least float32."""
+    """Scale vectors to length 1 in at least float32."""
     return length_normalize(widened(x))

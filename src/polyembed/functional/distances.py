@@ -29,18 +29,19 @@ def hausdorff_distance(
     vector of zeros has distance 1 to every vector.
 
     Args:
-        source: Points ``s``, one or more axes before the last.
-        target: Points ``t``.
-        source_mask: True = valid.
-        target_mask: True = valid.
+        source: The points ``s``, ``(*batch, m, dim)``.
+        target: The points ``t``, ``(*other, n, dim)``.
+        source_mask: The mask of `source`, True = valid; None = all valid.
+        target_mask: The mask of `target`, True = valid; None = all valid.
         modified: Whether to take the means over the points instead of the outer maxima.
-        chunk: The rows and columns of a block.
+        chunk: The number of rows, and of columns, of a block.
 
     Returns:
-        Between 0 and 2, in at least float32; 0 where either set is empty.
+        The distance, between 0 and 2, in at least float32; 0 if either set is empty.
 
     Raises:
-        ValueError: If points have different sizes, or masks have other shapes.
+        ValueError: If points have different sizes, a tensor has fewer than 2 axes, or a mask has
+            another shape than its points.
         TypeError: If points are not floating point, or masks are not bool.
 
     Example:

@@ -17,7 +17,7 @@ METHODS = ("reverse_over_reverse", "finite_difference")
 
 
 class Hypergradient(NamedTuple):
-    """What a meta step and the model's own step need.
+    """The gradients for a meta step and for the model's own step, with the losses.
 
     Attributes:
         meta_grads: ``d L_t(theta - inner_lr * dL_s/dtheta) / dphi`` by name.
@@ -52,35 +52,36 @@ def hypergradient(
 
     - ``"reverse_over_reverse"``: exact; the source loss is differentiated twice.
     - ``"finite_difference"``: ``(dL_s(theta + e v)/dphi - dL_s(theta - e v)/dphi) / 2e``, which
-      needs first derivatives only. ``e`` is ``0.1 * eps ** (1 / 3) * |theta| / |v|``, of the
-      machine precision. The relative error is about 1e-7 in float64, about 1e-3 in float32, and can
-      be above 1 for losses with kinks (ReLU) in float32.
+      needs first derivatives only. ``e`` is ``0.1 * eps ** (1 / 3) * |theta| / |v|``, with the
+      machine precision ``eps``. The relative error is about 1e-7 in float64, about 1e-3 in float32,
+      and can be above 1 for losses with kinks (ReLU) in float32.
 
-    The losses are functions of parameters, by ``torch.func.functional_call`` for example. Finite
+    Each loss is a function of the parameters, for example by ``torch.func.functional_call``. Finite
     differences call the source loss three times, with the same random numbers. No input is changed.
 
     With gradient checkpointing, a loss that calls ``functional_call`` itself gives a wrong gradient
     without an error: the recomputation finds the old weights. `polyembed.transfer.metaxl_gradients`
-    keeps them in place.
+    is right: it keeps the new weights in place until the gradient is computed.
 
     Args:
-        source_loss: ``L_s(theta, phi)``, a scalar.
-        target_loss: ``L_t(theta')``, a scalar.
-        params: ``theta`` by name. A tensor that does not require a gradient is a constant; one
-            tensor under two names is one parameter.
-        meta_params: ``phi`` by name, in the same way.
-        inner_lr: The learning rate of the look-ahead: a number, or one for each parameter (a number
-            or a tensor that broadcasts against it).
-        method: One of the above.
+        source_loss: The function that returns ``L_s(theta, phi)``, a scalar.
+        target_loss: The function that returns ``L_t(theta')``, a scalar.
+        params: The parameters ``theta`` by name. A tensor that does not require a gradient is a
+            constant; one tensor under two names is one parameter.
+        meta_params: The meta-parameters ``phi`` by name, in the same way.
+        inner_lr: The learning rate of the look-ahead: a number, or by name a number or a tensor
+            that broadcasts against the parameter.
+        method: The method, one of the above.
 
     Returns:
         ``meta_grads`` and ``source_grads`` by name, and the detached ``source_loss`` and
         ``target_loss``. A parameter that the source loss does not use has no source gradient.
 
     Raises:
-        ValueError: If no parameter requires a gradient, a loss is not a scalar, is not finite or
-            does not depend on the parameters, the source loss does not use a meta-parameter, the
-            target loss uses one, or a function has no second derivatives.
+        ValueError: If no parameter or no meta-parameter requires a gradient; if a loss is not a
+            scalar, is not finite or does not depend on the parameters; if the source loss does not
+            use a meta-parameter, or the target loss uses one; if `inner_lr` is not positive or
+            lacks a parameter; or if a function has no second derivatives.
         TypeError: If a loss is not a tensor.
 
     Example:
@@ -154,13 +155,13 @@ def _learning(name: str, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _by_every_name(
     params: Mapping[str, Tensor], known: Mapping[str, Tensor], values: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the values, of which each has the name of a `known` tensor, by all its names."""
+    """Return the values, named after the `known` tensors, under all names of these in `params`."""
     found = {id(tensor): values[name] for name, tensor in known.items() if name in values}
     return {key: found[id(tensor)] for key, tensor in params.items() if id(tensor) in found}
 
 
 def check_loss(name: str, loss: Any) -> Tensor:
-    """Require a scalar; that it is finite is checked when the device is waited for."""
+    """Require a scalar; whether it is finite is checked later, where the host waits anyway."""
     if not isinstance(loss, Tensor):
         raise TypeError(must(name, "return a tensor", class_name(loss)))
     require(loss.dim() == 0, name, "return a scalar", f"shape {tuple(loss.shape)}")
@@ -236,11 +237,11 @@ def difference_step(values: Mapping[str, Tensor], direction: Mapping[str, Tensor
         require(eps < 1e-6, "params", rule, dtype)
         rows = torch.atleast_2d(values[name].detach(), way)  # type: ignore[no-untyped-call]
         norm, speed = (torch.linalg.vector_norm(x.flatten(1), dim=1).double() for x in rows)
-        # of a table, the rows that move
+        # only the rows of a table that move
         size += float(torch.where(speed > 0, norm, 0.0).square().sum())
         length += float(speed.square().sum())
     ratio = math.sqrt(size / length) if size and length else 1.0
-    return 0.1 * float(eps ** (1 / 3)) * ratio  # a network of several layers bends more than one
+    return 0.1 * float(eps ** (1 / 3)) * ratio  # smaller, as deep networks bend more
 
 
 def rates_of(inner_lr: float | Mapping[str, Rate], theta: Mapping[str, Tensor]) -> dict[str, Rate]:
@@ -275,7 +276,7 @@ _SECOND = "have second derivatives where the gradient is differentiated"
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Name the function without a second derivative."""
+    """Raise a `ValueError` that names a function without a second derivative."""
     try:
         yield
     except RuntimeError as error:
@@ -287,7 +288,7 @@ def explained() -> Iterator[None]:
 
 
 class Randomness:
-    """The states of torch's generators when this was made, of the CPU and of some devices.
+    """The states of torch's generators, on the CPU and some devices, when this object was made.
 
     Args:
         devices: The devices beside the CPU.
@@ -299,7 +300,7 @@ class Randomness:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Draw the same numbers again inside; the generators then go on from where they were."""
+        """Draw the same numbers again inside the context, and restore the generators after it."""
         now = self._now()
         self._set(self.states)
         try:

@@ -41,13 +41,13 @@ def cross_entropy(
     mean is over the weights of the labels, so that a common factor of all weights has no effect.
 
     Args:
-        logits: Scores, ``(*batch, label)``; computed in at least float32.
-        labels: Label ids, ``(*batch)``; -100 is ignored.
+        logits: The scores, ``(*batch, label)``; the loss is computed in at least float32.
+        labels: The label ids, ``(*batch)``; -100 is ignored.
         weights: One weight per label, ``(label)``; all 1 if None.
-        label_smoothing: The share ``s`` of a label that all labels share, in [0, 1).
+        label_smoothing: The share ``s`` of a label that is spread over all labels, in [0, 1).
 
     Returns:
-        A scalar in nats; 0 if no label counts, or only labels whose weight is 0.
+        The loss, a scalar in nats; 0 if no label counts, or only labels whose weight is 0.
 
     Raises:
         ValueError: If shapes do not fit, a label id is outside of the scores, or the smoothing is
@@ -78,27 +78,27 @@ def focal_loss(
     gamma: float = 2.0,
     weights: Float[Tensor, " label"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Compute the weighted mean focal loss, in which confident right labels count little (Lin et
-    al. 2017).
+    r"""Compute the weighted mean focal loss, in which confident correct predictions count little
+    (Lin et al. 2017).
 
     Equation 5, ``FL(p_t) = -alpha_t (1 - p_t)^gamma log p_t``, with ``p_t = softmax(logits)[y]``
     and the weight of the label for ``alpha_t``:
 
         loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]
 
-    over the labels ``y_i`` that count, so that ``gamma = 0`` is the weighted cross-entropy. It is
-    computed from the log odds ``u = log((1 - p_t) / p_t)``, as
-    ``exp(-gamma softplus(-u)) softplus(u)``, which, like its derivatives, is exact where ``p_t`` is
-    close to 1 too.
+    over the labels ``y_i`` that count, so that ``gamma = 0`` is the weighted cross-entropy. The
+    loss is computed from the log odds ``u = log((1 - p_t) / p_t)``, as
+    ``exp(-gamma softplus(-u)) softplus(u)``. This form and its derivatives are exact also where
+    ``p_t`` is close to 1.
 
     Args:
-        logits: Scores, ``(*batch, label)``; computed in at least float32.
-        labels: Label ids, ``(*batch)``; -100 is ignored.
+        logits: The scores, ``(*batch, label)``; the loss is computed in at least float32.
+        labels: The label ids, ``(*batch)``; -100 is ignored.
         gamma: The exponent, 0 or more; the paper's best is 2.
         weights: One weight per label, ``(label)``; all 1 if None.
 
     Returns:
-        A scalar in nats; 0 if no label counts, or only labels whose weight is 0.
+        The loss, a scalar in nats; 0 if no label counts, or only labels whose weight is 0.
 
     Raises:
         ValueError: If shapes do not fit, a label id is outside of the scores, or `gamma` is
@@ -150,11 +150,11 @@ def _prepare(
 
 
 def _of_label(x: Tensor, labels: Tensor) -> Tensor:
-    """Return the entry of each label, ``(n, label)`` to ``(n)``; 0 where it is ignored."""
+    """Return the entry of each label, ``(n, label)`` to ``(n)``; 0 where the label is ignored."""
     return -F.nll_loss(x, labels, reduction="none", ignore_index=IGNORE_INDEX)
 
 
 def _mean(total: Tensor, own: Tensor) -> Tensor:
-    """Divide by the labels' own weights; 0 where they have none."""
+    """Divide by the sum of the labels' own weights; 0 where the sum is 0."""
     weight = own.sum()
     return torch.where(weight > 0, total / torch.where(weight > 0, weight, 1.0), 0.0)

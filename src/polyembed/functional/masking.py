@@ -24,11 +24,11 @@ def select_valid(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"
 def masked_mean(
     x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None
 ) -> Float[Tensor, "*batch dim"]:
-    """Average the valid vectors, accumulating in at least float32; a row without any gives zeros.
+    """Average the valid vectors in at least float32; a row without a valid vector gives zeros.
 
     Args:
-        x: Vectors, ``(*batch, n, dim)``.
-        mask: True = valid; None = all valid.
+        x: The vectors, ``(*batch, n, dim)``.
+        mask: The mask, ``(*batch, n)``, True = valid; None = all valid.
 
     Returns:
         The means, ``(*batch, dim)``, in the dtype of `x`.
@@ -49,11 +49,11 @@ def masked_mean(
 def masked_max(
     x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None
 ) -> Float[Tensor, "*batch dim"]:
-    """Compute the element-wise maximum of the valid vectors; a row without any gives zeros.
+    """Compute the element-wise maximum of valid vectors; a row without a valid one gives zeros.
 
     Args:
-        x: Vectors, ``(*batch, n, dim)``.
-        mask: True = valid; None = all valid.
+        x: The vectors, ``(*batch, n, dim)``.
+        mask: The mask, ``(*batch, n)``, True = valid; None = all valid.
 
     Returns:
         The maxima, ``(*batch, dim)``.
@@ -79,7 +79,7 @@ def valid_first(mask: Bool[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
     opens them again.
 
     Args:
-        mask: True = valid, ``(batch, n)``.
+        mask: The mask, ``(batch, n)``, True = valid.
 
     Returns:
         A permutation of ``0..n-1`` in each row.
@@ -97,7 +97,7 @@ def valid_places(mask: Bool[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
     """Return the place of each position in the order of `valid_first`: the inverse permutation.
 
     Args:
-        mask: True = valid, ``(batch, n)``.
+        mask: The mask, ``(batch, n)``, True = valid.
 
     Returns:
         A permutation of ``0..n-1`` in each row.

@@ -15,7 +15,7 @@ from polyembed.functional.alignment import unit
 
 CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
 DEVICE_BLOCK = 64 << 20  # the same on a GPU, where starting a kernel costs more
-# scores a group: larger groups leave more candidates, smaller ones more maxima to select from
+# scores per group: larger groups leave more candidates, smaller groups more maxima to compare
 GROUP = 16
 
 
@@ -30,9 +30,9 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
     """Score all pairs by cross-domain similarity local scaling (Lample 2018, equation 3).
 
     ``csls(x_i, y_j) = 2 cos(x_i, y_j) - r(x_i) - r(y_j)``, where ``r(x_i)`` is the mean cosine of
-    ``x_i`` with its `k` nearest rows of `y`, and ``r(y_j)`` that of ``y_j`` with its `k` nearest of
-    `x`. It lowers the scores of hubs, vectors that are near to everything. All pairs are held in
-    memory; `nearest_csls` searches large spaces.
+    ``x_i`` with its `k` nearest rows of `y`, and ``r(y_j)`` the mean cosine of ``y_j`` with its `k`
+    nearest rows of `x`. The scaling lowers the scores of hubs, which are vectors near to
+    everything. All pairs are held in memory; `nearest_csls` searches large spaces.
 
     Args:
         x: Vectors of any length, ``(n, dim)``.
@@ -71,10 +71,10 @@ def nearest_cosine(
     Args:
         queries: Vectors of any length, ``(n, dim)``.
         keys: Vectors, ``(m, dim)``.
-        k: How many; all keys where there are fewer.
+        k: The number of keys per query; all keys where there are fewer.
 
     Returns:
-        Cosines and rows of the keys, the best first. No gradient.
+        The cosines and the rows of the keys, the best first, without a gradient.
 
     Raises:
         ValueError: If shapes do not fit, or `k` is below 1.
@@ -107,13 +107,13 @@ def nearest_csls(
     Args:
         queries: Vectors of any length, ``(n, dim)``.
         keys: Vectors, ``(m, dim)``.
-        k: How many; all keys where there are fewer.
+        k: The number of keys per query; all keys where there are fewer.
         neighborhood: The size of a neighbourhood, the ``k`` of `csls`.
-        space: The space in which the keys have their neighbourhoods, of which the queries are a
-            part, ``(s, dim)``; the queries themselves if None.
+        space: The vectors among which the keys have their neighbourhoods, ``(s, dim)``, the queries
+            included; the queries alone if None.
 
     Returns:
-        Scores of `csls` and rows of the keys, the best first. No gradient.
+        The scores of `csls` and the rows of the keys, the best first, without a gradient.
 
     Raises:
         ValueError: If shapes do not fit, or a count is below 1.
@@ -148,7 +148,8 @@ def mutual_csls(
         neighborhood: The size of a neighbourhood, the ``k`` of `csls`.
 
     Returns:
-        Rows of `x` and of `y`, ``(pair, 2)``; each row at most once, in the order of `x`.
+        The pairs of a row of `x` and a row of `y`, ``(pair, 2)``, in the order of `x`; each row is
+        in at most one pair.
 
     Raises:
         ValueError: If shapes do not fit, or `neighborhood` is below 1.
@@ -183,7 +184,7 @@ def _check(spaces: dict[str, Tensor], **counts: int) -> None:
 
 
 def _mean(similarity: Tensor) -> Tensor:
-    """Average each row, ``(n)``; an empty one gives 0."""
+    """Average each row, ``(n)``; an empty row gives 0."""
     return similarity.sum(1) / max(1, similarity.shape[1])
 
 
@@ -204,7 +205,7 @@ def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = N
         keys = torch.cat([2 * keys, -hubness[:, None]], 1)
     size = CPU_BLOCK if queries.device.type == "cpu" else DEVICE_BLOCK
     length = max(1, min(len(queries), size // len(keys)))
-    memory = queries.new_empty(length, len(keys))  # one for all blocks
+    memory = queries.new_empty(length, len(keys))  # one buffer for all blocks
     for start in range(0, len(queries), length):
         block = memory[: len(queries) - start]
         rows = slice(start, start + len(block))

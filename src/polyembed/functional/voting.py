@@ -37,16 +37,18 @@ def majority_vote(
     If labels have equally many votes, the label of the earliest voter wins.
 
     Args:
-        predictions: Label ids, one row per voter; or labels as
-            ``predictions[voter][sentence][word]``, where sentences may differ in length and voters
-            may not.
-        ignore_index: The label that abstains. Where all voters abstain, so does the vote.
+        predictions: The label ids, one row per voter; or labels as
+            ``predictions[voter][sentence][word]``, with the same lengths of sentences from every
+            voter.
+        ignore_index: The label of a voter that abstains. It is also the result where all voters
+            abstain.
 
     Returns:
-        ``(*batch)``, or one list of labels per sentence.
+        The labels, ``(*batch)``, or one list of labels per sentence.
 
     Raises:
-        ValueError: If there is no voter, or voters or sentences have other sizes.
+        ValueError: If voters are missing, or differ in the number or the lengths of their
+            sentences.
         TypeError: If predictions are not labels.
 
     Example:
@@ -58,7 +60,7 @@ def majority_vote(
     if isinstance(predictions, Tensor):
         _check(predictions)
         votes = _agreeing(predictions, ignore_index).sum(1)
-        # where all abstain, all lead
+        # where all voters abstain, the first one is taken
         earliest = (votes == votes.amax(0)).int().argmax(0, keepdim=True)
         return predictions.gather(0, earliest).squeeze(0)
     _check_lists(predictions)
@@ -73,24 +75,24 @@ def majority_vote(
 def entity_vote(
     predictions: Sequence[Sequence[Sequence[str]]], *, scheme: Scheme = "bio"
 ) -> list[list[str]]:
-    """Return the entities that more than half of the voters found, with the same type and the same
-    ends.
+    """Return the labels of the entities that more than half of the voters found, with the same type
+    and the same ends.
 
     Any two such entities have a voter in common, and one voter's entities do not overlap. So the
     winners do not overlap either, and the result is always a valid BIO (IOB2) sequence. Voters'
-    labels are read as conlleval reads them (an ``I-x`` that follows no x begins one). With two
-    voters, both must agree.
+    labels are read as conlleval reads them (an ``I-x`` that follows no x begins an entity). With
+    two voters, both must agree.
 
     Args:
-        predictions: Labels as ``predictions[voter][sentence][word]``.
+        predictions: The labels as ``predictions[voter][sentence][word]``.
         scheme: The scheme of the labels, and of the result: ``"bio"``, ``"bioes"`` or ``"bilou"``.
 
     Returns:
         One list of labels for each sentence.
 
     Raises:
-        ValueError: If there is no voter, voters or sentences have other sizes, or a label is not of
-            the scheme.
+        ValueError: If voters are missing, or differ in the number or the lengths of their
+            sentences; or if a label is not of the scheme.
         TypeError: If labels are not one sequence for each sentence.
 
     Example:
@@ -116,11 +118,12 @@ def vote_entropy(
     label's share.
 
     Args:
-        predictions: Label ids, one row per voter.
-        ignore_index: The label that abstains.
+        predictions: The label ids, one row per voter.
+        ignore_index: The label of a voter that abstains.
 
     Returns:
-        Nats: 0 where all voters agree or all abstain, at most the log of their number.
+        The entropy in nats, ``(*batch)``: 0 where all voters agree or all abstain, at most the log
+        of the number of voters.
 
     Example:
         >>> vote_entropy(torch.tensor([[3, 1], [3, 2]]))
@@ -143,11 +146,11 @@ def _check(predictions: Tensor) -> None:
 
 
 def _agreeing(predictions: Tensor, ignore_index: int) -> Tensor:
-    """Return which two voters agree and do not abstain, ``(voter, voter, *batch)``."""
+    """Return where two voters agree and do not abstain, ``(voter, voter, *batch)``."""
     return (predictions[:, None] == predictions) & predictions.ne(ignore_index)
 
 
 def _check_lists(predictions: Sequence[Sequence[Sequence[Any]]]) -> None:
-    """Require at least one voter, and of each as many sentences and words as of the first."""
+    """Require at least one voter, and from each as many sentences and words as from the first."""
     require(len(predictions) > 0, "predictions", "hold at least one voter", "none")
     check_labels({f"predictions[{i}]": sentences for i, sentences in enumerate(predictions)})
