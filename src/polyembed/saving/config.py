@@ -28,7 +28,7 @@ class Configurable:
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments that are not files, as values that can be saved.
 
-        They are JSON values, configurables, or lists and dicts of these.
+        Such values are JSON values, configurables, or lists and dicts of these.
         """
         return _arguments(self, type(self).file_arguments)
 
@@ -38,7 +38,7 @@ class Configurable:
         return cls(**config)
 
     def write_files(self, folder: Path) -> dict[str, str]:
-        """Write what JSON cannot hold into an empty folder.
+        """Write the values that JSON cannot hold into an empty folder.
 
         Args:
             folder: An empty folder for this object alone.
@@ -60,7 +60,7 @@ class VectorFiles(Configurable):
     """
 
     def write_files(self, folder: Path) -> dict[str, str]:
-        """Copy the vector files into `folder`; two files of one name get a number each."""
+        """Copy the vector files into `folder`; a second file of the same name gets a number."""
         names: dict[str, str] = {}
         for number, argument in enumerate(sorted(self.file_arguments)):
             path = getattr(self, argument)

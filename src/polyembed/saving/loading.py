@@ -83,7 +83,7 @@ class _Reader:
         self.built: list[Any] = []
 
     def decode(self, node: Any) -> Any:
-        """Build a part of the tree."""
+        """Build the object that a part of the configuration describes."""
         if isinstance(node, list):
             return [self.decode(item) for item in node]
         if not isinstance(node, dict):
@@ -121,7 +121,7 @@ class _Reader:
         return path
 
     def _check(self, name: str) -> None:
-        """Require a regular file of the folder itself, or of a hub's cache, as it was saved."""
+        """Require a regular file of the folder, or of a hub's cache, with the saved content."""
         path, home = self.folder / name, self.folder.resolve()
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing: fetch or copy the folder again")

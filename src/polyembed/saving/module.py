@@ -37,12 +37,12 @@ def model_card(
 ) -> str:
     """Return the text of a ``README.md`` with a YAML header for hubs.
 
-    The card lists the module's class, parts, labels and parameters. What only the author knows
-    comes from the arguments.
+    The card lists the module's class, parts, labels and parameters. Facts that only the author
+    knows come from the arguments.
 
     Args:
         module: The model.
-        repo_id: ``owner/name`` of the repository, for the code example.
+        repo_id: The name ``owner/name`` of the repository, for the code example.
         notes: More text in Markdown: the training data, sources and licences, limits of the model.
         **data: The arguments of huggingface_hub's ``ModelCardData``: ``language=["es", "en"]``,
             ``license="apache-2.0"``, ``base_model=``, ``datasets=``, and ``eval_results=`` with
@@ -108,7 +108,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
     __repr__ = nn.Module.__repr__  # torch's tree, with the plain arguments by `extra_repr`
 
     def __init__(self) -> None:
-        super().__init__()  # without the free arguments of torch's
+        super().__init__()  # takes no arguments, unlike torch's constructor
 
     def extra_repr(self) -> str:
         """Return the constructor's arguments that are plain values, as ``name=value``."""
@@ -126,7 +126,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         copy_vectors: bool | None = None,
         card: str | None = None,
     ) -> None:
-        """Write the module into a folder; a failure or a kill leaves the save before it.
+        """Write the module into a folder; after a failure or a kill, the earlier save is intact.
 
         One process at a time may save into a folder.
 
@@ -140,11 +140,11 @@ class PretrainedModule(Configurable, nn.Module, ABC):
                 the folder holds the lexicon's rows only, and `SourceEmbedding.attach` restores the
                 rest. The default is the value of `save_sources`.
             card: The text of the folder's ``README.md``; see `polyembed.saving.model_card`. If
-                None, the folder keeps the one it has.
+                None, the folder keeps its card.
 
         Raises:
             TypeError: If a part of the module cannot be rebuilt from its configuration.
-            ValueError: If a tensor has no values (an unattached source).
+            ValueError: If a tensor has no values because its source is not attached.
         """
         save_module(
             self,
@@ -177,8 +177,8 @@ class PretrainedModule(Configurable, nn.Module, ABC):
             The module, with the dtypes it was saved in.
 
         Raises:
-            FileNotFoundError: If no folder and no repository has this name, it is not in the cache
-                while offline, or a file is missing.
+            FileNotFoundError: If no folder and no repository has this name; if the repository is
+                not in the cache while offline; or if a file is missing.
             ValueError: If a file is damaged, or the folder has another format version or another
                 class.
         """
@@ -199,10 +199,10 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         copy_vectors: bool | None = None,
         card: str | None = None,
     ) -> str:
-        """Save the module and upload it; files of the save before that it lacks are deleted.
+        """Save the module and upload it; files that only the earlier save has are deleted.
 
         Args:
-            repo_id: ``owner/name``; created if missing.
+            repo_id: The name ``owner/name`` of the repository, which is created if missing.
             revision: The branch to commit to.
             private: Whether a new repository is private.
             commit_message: The commit's message.

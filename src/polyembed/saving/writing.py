@@ -24,12 +24,12 @@ def save_module(
 ) -> None:
     """Write a module into a folder, with the arguments of `PretrainedModule.save_pretrained`.
 
-    ``config.json`` is the commit point: the other files are written first, then it is replaced in
-    one step, then files that only the configuration before named are removed.
+    ``config.json`` is the commit point: the other files are written first; then the configuration
+    is replaced in one step; then files that only the earlier configuration named are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / DRAFT
-    shutil.rmtree(draft, ignore_errors=True)  # of a save that was killed
+    shutil.rmtree(draft, ignore_errors=True)  # left by a save that was killed
     draft.mkdir()
     try:
         writer = _Writer(module, draft, copy_vectors=copy_vectors)
@@ -68,7 +68,7 @@ class _Writer:
         self.parts: dict[str, Path] = {}
 
     def encode(self, value: Any, name: str) -> Any:
-        """Return a value as JSON; `name` says in messages where it was found."""
+        """Return a value as JSON; error messages call the value `name`."""
         if isinstance(value, int | float | str | None):
             return value
         if isinstance(value, list | tuple):
@@ -83,7 +83,7 @@ class _Writer:
         require_type(inside, name, "be a submodule, whose weights are saved", value)
         number = len(self.seen)
         self.seen[id(value)] = (number, value)  # the object too, so that its id is not used again
-        find_class(name_of(type(value)))  # it must be found again
+        find_class(name_of(type(value)))  # loading must find the class
         config = value.get_config()
         for argument in value.optional_arguments:
             if not (self.copy_vectors and isinstance(config[argument], Configurable)):
@@ -101,7 +101,7 @@ class _Writer:
             digest = hashlib.sha256(json.dumps(inside).encode()).hexdigest()
         else:
             inside, digest = {}, digest_of(path)
-        stem = re.sub("-[0-9a-f]{16}$", "", path.stem)  # of a file that was saved before
+        stem = re.sub("-[0-9a-f]{16}$", "", path.stem)  # without an earlier save's digest
         name = re.sub(r"[^\w.+-]", "_", f"{stem}-{digest[:16]}{path.suffix}", flags=re.ASCII)
         self.parts[name] = path
         self.digests |= {f"{name}/{k}": v for k, v in inside.items()} or {name: digest}
@@ -109,7 +109,7 @@ class _Writer:
 
     def commit(self, folder: Path) -> None:
         """Move all files into the folder, the configuration last, and remove stale ones."""
-        mode = (self.draft / CONFIG_NAME).stat().st_mode  # safetensors gives the owner's alone
+        mode = (self.draft / CONFIG_NAME).stat().st_mode  # safetensors lets only the owner read
         for file in filter(Path.is_file, self.draft.rglob("*")):
             file.chmod(mode)
         stale = saved_names(folder) - set(self.parts)
@@ -131,7 +131,7 @@ def digest_of(path: Path) -> str:
 
 
 def saved_names(folder: Path) -> set[str]:
-    """Return the files and subfolders that a folder's configuration names; none without one."""
+    """Return the files and subfolders that a folder's configuration names, if there is one."""
     try:
         digests = json.loads((folder / CONFIG_NAME).read_text("utf-8", "surrogatepass"))["digests"]
         names = {name.partition("/")[0] for name in digests}
