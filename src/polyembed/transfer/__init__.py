@@ -1,6 +1,4 @@
-"""What was learned in one language, carried over to another: aligned spaces, MetaXL, extended
-vocabularies.
-"""
+"""Transfer from one language to another: aligned spaces, MetaXL, extended vocabularies."""
 
 from polyembed.transfer.adversarial import AdversarialOptions
 from polyembed.transfer.joint import JointStep, joint_step

@@ -16,13 +16,13 @@ from polyembed.functional.alignment import length_normalize, procrustes
 from polyembed.functional.neighbors import mutual_csls
 
 CRITERION_WORDS = 10_000  # the most frequent words, by whose neighbours a mapping is judged
-SLOPE = 0.2  # of the discriminator's leaky rectifiers
-MIN_RATE = 1e-6  # of the mapping: below it a run ends
+SLOPE = 0.2  # the slope of the discriminator's leaky rectifiers
+MIN_RATE = 1e-6  # a run ends where the mapping's learning rate is below this rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdversarialOptions:
-    """How `align_spaces` finds a first mapping without pairs; defaults as in MUSE's code.
+    """The settings of a first mapping without pairs in `align_spaces`; defaults as in MUSE's code.
 
     Attributes:
         restarts: The number of runs, with the seeds ``seed``, ``seed + 1``, ...
@@ -33,7 +33,7 @@ class AdversarialOptions:
         hidden_size: The size of the discriminator's layers.
         most_frequent: The number of most frequent words that the steps draw from.
         dropout: The dropout probability of the discriminator's input.
-        smoothing: The number ``s``: the labels are ``1 - s`` and ``s``.
+        smoothing: The smoothing ``s`` of the labels, which are ``1 - s`` and ``s``.
         learning_rate: The learning rate of the discriminator, and of the mapping at the start.
         decay: The factor of the mapping's learning rate after each epoch.
         beta: The size of the step back to the orthogonal matrices.
@@ -79,16 +79,17 @@ def mapping_criterion(
 ) -> float:
     """Compute how well two spaces match: the mean cosine of rows that are mutually nearest by CSLS.
 
-    It needs no pair of words, and goes with the precision of a mapping (Lample 2018, section 2.4).
+    The criterion needs no pair of words, and correlates with the precision of a mapping (Lample
+    2018, section 2.4).
 
     Args:
         x: The mapped space, ``(n, dim)``, the most frequent word first; the first 10,000 rows
             count.
-        y: The other space, ``(m, dim)``, likewise.
+        y: The other space, ``(m, dim)``, in the same order; its first 10,000 rows count.
         neighborhood: The ``k`` of `csls`.
 
     Returns:
-        At most 1; 0 where no rows are mutual neighbours.
+        The criterion, at most 1; 0 where no rows are mutual neighbours.
 
     Example:
         >>> round(mapping_criterion(torch.eye(5), 2 * torch.eye(5), neighborhood=2), 4)
@@ -109,32 +110,32 @@ def adversarial_mapping(
     2.1).
 
     The discriminator ``D`` (two hidden layers, leaky rectifiers) minimises the cross-entropy of
-    telling ``x W`` from ``y`` with labels smoothed by ``s``; ``W``, which starts as the identity,
-    minimises that of the wrong answers. After each step ``W <- (1 + beta) W - beta W W' W`` keeps
-    it near the orthogonal matrices (their equation 7). ``D`` has dropout in its input while it
-    learns, and none while ``W`` learns from it.
+    telling ``x W`` from ``y`` with labels smoothed by ``s``. The mapping ``W`` starts as the
+    identity and minimises the cross-entropy of the wrong answers. After each step,
+    ``W <- (1 + beta) W - beta W W' W`` keeps ``W`` near the orthogonal matrices (their equation 7).
+    ``D`` has dropout in its input while it learns, and none while ``W`` learns from it.
 
-    Both learn by plain SGD. The rate of ``D`` is constant. That of ``W`` is multiplied by ``decay``
-    after each epoch, with 1e-6 as its minimum. It is also halved after each epoch whose criterion
-    is below the run's best, except the first such epoch. A run ends early where halving leads below
-    1e-6.
+    Both learn by plain SGD. The rate of ``D`` is constant. The rate of ``W`` is multiplied by
+    ``decay`` after each epoch, with 1e-6 as its minimum. This rate is also halved after each epoch
+    whose criterion is below the run's best, except the first such epoch. A run ends early where
+    halving leads below 1e-6.
 
     After each epoch the orthogonal matrix nearest to ``W`` is judged by `mapping_criterion`; the
-    best of all epochs and restarts is returned. A run either finds the rotation or fails, and the
-    criterion shows which without a dictionary: restart where it stays low.
+    best of all epochs and restarts is returned. A run either finds the rotation or fails. The
+    criterion shows a failure without a dictionary: restart where the criterion stays low.
 
     Args:
         x: Source vectors, finite, ``(n, dim)``, the most frequent word first, not normalised: the
             learning rate suits numbers around 1.
         y: Target vectors, ``(m, dim)``.
-        options: Sizes and rates.
+        options: The sizes, rates and seeds.
 
     Returns:
         The best matrix, and the criterion after each epoch, one list per restart.
 
     Raises:
-        ValueError: If a run gave NaN: its learning rate or ``beta`` is too high, or the vectors are
-            too long.
+        ValueError: If a mapping is not finite, because the learning rate or ``beta`` is too high or
+            the vectors are too long.
 
     Example:
         >>> x, y = torch.randn(20, 3), torch.randn(30, 3)
@@ -225,7 +226,7 @@ class _Game:
                 parameter.sub_(rate * gradient)
 
     def _loss(self, vectors: Tensor, *, fooled: bool) -> Tensor:
-        """Return the discriminator's loss, or that of the wrong answers if `fooled`, then without
+        """Return the discriminator's loss; if `fooled`, its loss with the wrong answers, without
         dropout.
         """
         hidden, dropout, smoothing = vectors, self.options.dropout, self.options.smoothing

@@ -1,5 +1,5 @@
-"""One step of joint training, MetaXL's baseline; networks that transform learn by the same loss
-(Xia 2021).
+"""One step of joint training, MetaXL's baseline; a network that transforms can learn by the same
+loss (Xia 2021).
 """
 
 from collections.abc import Callable, Sequence
@@ -33,9 +33,10 @@ class JointStep(NamedTuple):
     """The figures of one step of joint training.
 
     Attributes:
-        loss: ``L_s + L_t`` before the step.
-        norm: The norm of its gradient by the model's parameters, before clipping.
-        meta_norm: The same for the network that transforms; None without one.
+        loss: The loss ``L_s + target_weight * L_t`` before the step.
+        norm: The norm of the loss's gradient by the model's parameters, before clipping.
+        meta_norm: The norm of the loss's gradient by the network's parameters, before clipping;
+            None if no network trains.
     """
 
     loss: float
@@ -67,7 +68,7 @@ def joint_step(
     loss (section 4.4).
 
     Args:
-        model: The model; it and the other arguments are as in `metaxl_step`.
+        model: The model. Arguments that `metaxl_step` has too are as described there.
         rtn: The network that transforms source batches; None for joint training alone.
         layer: The layer whose output is transformed; without `rtn` it is not used.
         source: The source batches; if empty, this is a step of ordinary training.
@@ -77,7 +78,7 @@ def joint_step(
         loss: The function from the model and a batch to the mean loss.
         languages: The languages of the source batches, for several networks.
         target_weight: The weight of the target's loss; the paper has 1.
-        weight: The share of the transform.
+        weight: The share of the transform; see `transformed_output`.
         max_grad_norm: The norm to which the model's gradient is clipped.
         meta_max_grad_norm: The norm to which the network's gradient is clipped.
         amp_dtype: The dtype in which the losses are computed.
@@ -86,8 +87,8 @@ def joint_step(
         The loss and the norms.
 
     Raises:
-        ValueError: If there is no target batch, a loss or a gradient is not finite (weights are
-            then unchanged), the model is compiled, or an option is out of range.
+        ValueError: If `target` is empty; if a loss or a gradient is not finite (weights are then
+            unchanged); if the model is compiled; or if an option is out of range.
         TypeError: If the model is wrapped, or a single batch is given in place of a list of
             batches.
         RuntimeError: If the layer did not run.

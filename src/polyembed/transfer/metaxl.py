@@ -1,5 +1,5 @@
-"""The gradients of MetaXL, and one step: of the network that transforms, and of the model (Xia
-2021, algorithm 1).
+"""The gradients of MetaXL, and one step of the model and of the network that transforms (Xia 2021,
+algorithm 1).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -81,54 +81,57 @@ def metaxl_gradients(
     one directional derivative of ``h`` along ``v = inner_lr * dL_t/dtheta'``. The higher the layer,
     the cheaper the step. Methods:
 
-    - ``"forward_over_reverse"``: exact, with the least memory; the directional derivative by
-      forward-mode differentiation. Where a function below the layer has none, it is
-      ``(h(theta + e v) - h(theta - e v)) / 2e`` without autocast, whose relative error is about
-      1e-8 in float64 and up to 6e-3 in float32; lower precision is then refused.
+    - ``"forward_over_reverse"``: exact, with the least memory; forward-mode differentiation gives
+      the directional derivative. Where a function below the layer has no forward mode, the
+      derivative is ``(h(theta + e v) - h(theta - e v)) / 2e`` without autocast. Its relative error
+      is then about 1e-8 in float64 and up to 6e-3 in float32; lower precision is refused.
     - ``"reverse_over_reverse"``: exact, and the fastest on a CPU; without a cut, everything is
-      differentiated twice. The most memory.
+      differentiated twice, which takes the most memory.
 
     Attention in source passes runs by PyTorch's math kernel, which has all derivatives. Passes that
     run again use the same random numbers and the same buffers. Buffers, such as batch statistics,
-    change as in two training steps. Batches in a list are accumulated: the loss is the mean of
-    theirs, for each list. Gradient checkpointing (``use_reentrant=False``) changes no gradient.
+    change as in two training steps. The batches of a list are accumulated: the loss of a list is
+    the mean of its batches' losses. Gradient checkpointing (``use_reentrant=False``) changes no
+    gradient.
 
-    Where ``torch.distributed`` runs, each process gets different batches of the same sizes: source
+    Where ``torch.distributed`` runs, each process gets different batches of the same sizes. Source
     gradients, target gradients and meta-gradients are averaged, so the result is that of one
     process with the joined batches. Start from equal parameters; if a process fails, the launcher
     must stop the others, as torchrun does. `DistributedDataParallel` does not see these gradients
     and is refused.
 
     Args:
-        model: Any model, in the mode that is wanted.
-        rtn: The network to train, or an ``nn.ModuleDict`` with one for each source language; or a
-            list with one for each layer. See `transformed_output`.
-        layer: The layer whose output is transformed, or several: a module of the model, or a number
-            as `hidden_states` counts (see `encoder_layer`).
-        source: Source batches.
-        target: Target batches of the outer loss.
-        inner_lr: The learning rate of the look-ahead: one number, or by the parameter's name.
-        target_support: Target batches of the inner loss, of other rows than `target`. The authors'
-            code takes the first half of each target batch for the inner loss and the second half
-            for the outer one.
-        loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its
-            ``loss``.
-        languages: The language of each source batch, or of all, for an ``nn.ModuleDict``.
+        model: Any model; it runs in its present mode, training or evaluation.
+        rtn: The network to train, or an ``nn.ModuleDict`` with one network per source language; or
+            a list with one of either per layer. See `transformed_output`.
+        layer: The layer whose output is transformed, or several layers. A layer is a module of the
+            model, or its number in `hidden_states` (see `encoder_layer`).
+        source: The source batches.
+        target: The target batches of the outer loss.
+        inner_lr: The learning rate of the look-ahead: one number, or a rate per parameter name.
+        target_support: The target batches of the inner loss, with other rows than `target`. The
+            authors' code takes the first half of each target batch for the inner loss and the
+            second half for the outer one.
+        loss: The function from the model and a batch to the mean loss; by default
+            ``model(**batch)``, or its ``loss``.
+        languages: The language of each source batch, or one language for all of them, for an
+            ``nn.ModuleDict``.
         target_weight: The weight of `target_support` in the inner loss; the authors' code has 1.
-            With 0, `target_support` is None, and this is algorithm 1 as printed, which trains the
-            model on source batches alone.
+            With 0, `target_support` must be None, and the step is algorithm 1 as printed: the model
+            trains on source batches alone.
         weight: The share of the transform; see `transformed_output`.
         method: The method, one of the above.
-        amp_dtype: The dtype in which the losses are computed, ``torch.bfloat16``.
+        amp_dtype: The dtype of autocast for the losses: ``torch.bfloat16``, or None for no
+            autocast.
 
     Returns:
-        Losses, norms, and the cosine between the source's and the target's gradient.
+        The losses, the norms, and the cosine between the source's and the target's gradient.
 
     Raises:
-        ValueError: If there is no batch, or no `target_support` for its weight; if a loss or a
-            gradient is not finite (weights are then unchanged); if the model is compiled, `rtn` has
-            no effect on the source loss, or an option is out of range; or if a function has no
-            second derivatives.
+        ValueError: If a list of batches is empty, or `target_support` does not fit `target_weight`;
+            if a loss or a gradient is not finite (weights are then unchanged); if the model is
+            compiled, `rtn` has no effect on the source loss, or an option is out of range; or if a
+            function has no second derivatives.
         TypeError: If the model is wrapped, or a single batch is given in place of a list of
             batches.
         RuntimeError: If the layer did not run.
@@ -173,8 +176,8 @@ def metaxl_step(
     meta_max_grad_norm: float | None = None,
     amp_dtype: torch.dtype | None = None,
 ) -> MetaXLStep:
-    """Do a step of MetaXL (Xia 2021, lines 3 to 5 of algorithm 1): `metaxl_gradients`, clipping,
-    both optimisers.
+    """Do a step of MetaXL (Xia 2021, lines 3 to 5 of algorithm 1): compute `metaxl_gradients`, clip
+    them, and step both optimisers.
 
     ``theta <- theta - alpha * dL(theta, phi)/dtheta``, and with the ``theta`` from before
     ``phi <- phi - beta * dL_t(theta - alpha * dL(theta, phi)/dtheta)/dphi``, where ``L`` is the
@@ -186,12 +189,12 @@ def metaxl_step(
         model: See `metaxl_gradients`.
         rtn: See `metaxl_gradients`.
         layer: See `metaxl_gradients`.
-        source: Source batches.
-        target: Target batches of the outer loss.
+        source: The source batches.
+        target: The target batches of the outer loss.
         optimizer: The optimiser of the model. A parameter that it does not hold is a constant.
         meta_optimizer: The optimiser of the network. A parameter that it does not hold is a
             constant.
-        target_support: Target batches of the inner loss; see `metaxl_gradients`.
+        target_support: The target batches of the inner loss; see `metaxl_gradients`.
         loss: See `metaxl_gradients`.
         languages: See `metaxl_gradients`.
         inner_lr: ``alpha`` of the look-ahead; by default each parameter's learning rate in
@@ -204,7 +207,7 @@ def metaxl_step(
         amp_dtype: See `metaxl_gradients`.
 
     Returns:
-        Losses, norms, and the cosine between the source's and the target's gradient.
+        The losses, the norms, and the cosine between the source's and the target's gradient.
 
     Example:
         >>> model, rtn = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), nn.Linear(7, 7)

@@ -28,18 +28,19 @@ class RepresentationTransformationNetwork(PretrainedModule):
 
     ``g(h) = w2^T ReLU(w1^T h + b1) + b2``, with ``w1`` and ``b1`` in `down`, ``w2`` and ``b2`` in
     `up`; with a residual, ``h + g(h)``. With a gate, ``g(h)`` is multiplied by ``sigmoid(w(h))``,
-    one number for each position, before the residual is added. It is used in training only:
-    `transformed_output` applies it after a layer, for a source batch.
+    one number for each position, before the residual is added. The network is used in training
+    only: `transformed_output` applies it after a layer, for a source batch.
 
     Args:
         hidden_size: The size of a hidden state, ``d``.
         bottleneck: The size of the hidden layer, ``r``; the paper uses 384 and 192 for 768.
         residual: Whether to add the input.
-        detach_input: Whether the gradient stops before ``g``. The residual still passes it on.
-        gate: What ``w`` is. ``"none"``: there is no gate. ``"tied"``: one more output of `up`.
-            ``"separate"``: another network, with a hidden layer of size `bottleneck`.
+        detach_input: Whether the gradient stops before ``g``. The residual still passes the
+            gradient on.
+        gate: The kind of ``w``. ``"none"``: the network has no gate. ``"tied"``: one more output of
+            `up`. ``"separate"``: another network, with a hidden layer of size `bottleneck`.
         xavier: Whether `down` and `up` start with weights by Xavier's normal distribution and
-            biases of zero; else as ``nn.Linear`` does.
+            biases of zero; if not, they start as in ``nn.Linear``.
 
     Shape:
         Input and output: ``(*batch, hidden_size)``.
@@ -160,7 +161,7 @@ def hooks(
     language: str | None = None,
     cut: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[list[int]]:
-    """Add and remove the hooks of `transformed_output`; the list counts each one's calls.
+    """Add and remove the hooks of `transformed_output`; the list counts the calls of each hook.
 
     `cut` is called on the hidden states before the transform.
     """
@@ -213,11 +214,11 @@ def check_called(calls: Sequence[int]) -> None:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return the items of a list, tuple or ``nn.ModuleList``; anything else in a list."""
+    """Return the items of a list, tuple or ``nn.ModuleList``; any other value as the one item."""
     return list(value) if isinstance(value, list | tuple | nn.ModuleList) else [value]
 
 
-# XLM and ELECTRA have the fourth, too, for words; GPT-2 adds positions before it drops
+# XLM and ELECTRA also have the fourth, for words; GPT-2 adds positions before its dropout
 EMBEDDINGS = (
     "layernorm_embedding",
     "layer_norm_emb",
@@ -243,23 +244,23 @@ RECORDERS = "transformers.utils.output_capturing"
 def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     """Return the module whose output is ``hidden_states[number]`` of a transformers encoder.
 
-    0 is the embeddings, 12 of twelve is the last layer. Where a separate norm follows the last
-    layer (ModernBERT, mBART, causal models), the number of the last layer means that norm. The
-    layers of XLM are not modules: the result is the norm that ends the layer. Dropout of XLM's
-    embeddings, and the zeros for padding, then come after the module.
+    In an encoder of twelve layers, 0 is the embeddings and 12 is the last layer. Where a separate
+    norm follows the last layer (ModernBERT, mBART, causal models), the number of the last layer
+    means that norm. The layers of XLM are not modules: the result is the norm that ends the layer.
+    Dropout of XLM's embeddings, and the zeros for padding, then come after the module.
 
     Args:
         model: A transformers model, or any module that has one inside.
-        number: From 0 to the number of layers.
+        number: The number of the layer, from 0 to the number of layers.
 
     Returns:
         A module for `transformed_output` or `metaxl_step`.
 
     Raises:
-        ValueError: If the number is out of range, there is not exactly one encoder inside, the
-            encoder's layers are not separate modules (ALBERT's are one module that runs many
-            times), or for 0 no module has pieces and positions added (Marian, Pegasus, XGLM). Pass
-            the module instead of the number then.
+        ValueError: If the number is out of range; if the model does not contain exactly one
+            encoder; if the encoder's layers are not separate modules (ALBERT's are one module that
+            runs many times); or if the number is 0 and no module returns the sum of pieces and
+            positions (Marian, Pegasus, XGLM). Pass the module instead of the number then.
 
     Example:
         >>> from transformers import BertConfig, BertForTokenClassification
@@ -272,7 +273,7 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     encoders: set[Any] = set()
     for module in model.modules():
         base = getattr(module, "base_model", None)
-        inner = getattr(base, "base_model", None) is base  # not so of what peft wraps around it
+        inner = getattr(base, "base_model", None) is base  # false for the wrapper of peft
         if inner and hasattr(getattr(base, "config", None), "num_hidden_layers"):
             encoders.add(base)
     rule = "hold one transformers encoder (else give the layer's module)"
@@ -298,7 +299,7 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     require(len(lists) == 1, "model", rule, class_name(encoder))
     name, layers = lists[0]
     holder = encoder.get_submodule(name.rpartition(".")[0])
-    # DeBERTa's norm is of its positions
+    # DeBERTa's norm is for its positions alone
     last = number == count and not hasattr(holder, "rel_embeddings")
     parts = dict(holder.named_children()) if last else {}
     return next((parts[name] for name in LAST_NORMS if name in parts), layers[number - 1])

@@ -1,4 +1,4 @@
-"""A source pass of MetaXL that is cut where the network first transforms it, and a target pass."""
+"""A source pass of MetaXL, cut at the first layer that is transformed, and a target pass."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ forward_ad: Any = torch.autograd.forward_ad  # it has no annotations
 
 
 class Options(NamedTuple):
-    """What a step of MetaXL is called with; see `metaxl_gradients`."""
+    """The options of a step of MetaXL; see `metaxl_gradients`."""
 
     target_support: Sequence[Any] | None
     loss: Callable[[nn.Module, Any], Tensor]
@@ -88,7 +88,7 @@ class Setup(nn.Module):
         share: float,
         total: dict[str, Tensor],
     ) -> None:
-        """Add the mean loss of target batches at `theta`, and its gradient, times `share`."""
+        """Add the mean loss of target batches at `theta` and its gradient, times `share`."""
 
         def run() -> None:
             for batch in batches:
@@ -103,14 +103,14 @@ class _Reached(BaseException):
 
 
 class SourcePass:
-    """A source batch: its gradient now, its meta-gradient when the direction is known.
+    """The pass of a source batch, which computes the gradient at once and the meta-gradient later.
 
     Args:
-        setup: Model, network and options.
+        setup: The model, the networks and the options.
         batch: The batch.
-        language: Its language.
-        share: The weight of its loss.
-        total: Loss and gradient are added to this.
+        language: The language of the batch.
+        share: The weight of the batch's loss.
+        total: The sums by name, to which the loss and the gradient are added.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class SourcePass:
         def cut(h: Tensor) -> Tensor:
             nonlocal seen
             first, seen = not seen, True
-            # not a later layer, nor one in gradient checkpointing or above frozen layers alone
+            # no cut at a later layer, in gradient checkpointing, or where all below is frozen
             if not (first and h.requires_grad):
                 return h
             below.append(h)
@@ -189,8 +189,8 @@ class SourcePass:
         return (high - low) / (2.0 * step)
 
     def _states(self, evaluate: Callable[[Any], Tensor], values: Mapping[str, Tensor]) -> Tensor:
-        """Return the hidden states that are transformed first, of the same pass with other
-        parameters.
+        """Run the same pass with other parameters, and return the hidden states that are
+        transformed first.
         """
         reached: list[Tensor] = []
 
@@ -199,7 +199,7 @@ class SourcePass:
             raise _Reached
 
         buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
-        fast = torch.backends.mha.get_fastpath_enabled()  # has no derivatives
+        fast = torch.backends.mha.get_fastpath_enabled()  # the fast path has no derivatives
         torch.backends.mha.set_fastpath_enabled(False)
         try:
             with suppress(_Reached), self.randomness.again(), self._passing(stop):
@@ -210,8 +210,8 @@ class SourcePass:
 
     @contextmanager
     def _passing(self, cut: Callable[[Tensor], Tensor] | None) -> Iterator[list[int]]:
-        """Surround a pass, and whatever runs layers again, by the network and an attention with all
-        derivatives.
+        """Apply the networks, and attention with all derivatives, during a pass or while layers run
+        again.
         """
         with (
             sdpa_kernel(SDPBackend.MATH),

@@ -37,9 +37,9 @@ class Space(NamedTuple):
     """Words that have a vector, the most frequent first.
 
     Attributes:
-        rows: Their vectors, float32, ``(word, dim)``.
+        rows: The vectors of the words, float32, ``(word, dim)``.
         ids: The row of each word.
-        num_empty: How many words were left out because their vector is zero.
+        num_empty: The number of words that were left out because their vector is zero.
     """
 
     rows: Tensor
@@ -92,7 +92,7 @@ def distinct_pairs(dictionary: Iterable[tuple[str, str]]) -> list[tuple[str, str
 def pair_ids(
     pairs: Sequence[tuple[str, str]], source: Space, target: Space
 ) -> list[tuple[int, int]]:
-    """Return the rows of each pair of words that both spaces have; at least one, or raise."""
+    """Return the rows of the pairs whose words both spaces have; without such a pair, raise."""
     found = [
         (source.ids[one], target.ids[other])
         for one, other in pairs
@@ -103,7 +103,7 @@ def pair_ids(
     return found
 
 
-REFINE_WORDS = 15_000  # the most frequent words, among which a refinement looks for pairs
+REFINE_WORDS = 15_000  # the most frequent words, in which a refinement finds its pairs
 SIMILARITY_WORDS = 4_000  # the same for distributions of similarities
 STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "length": length_normalize,
@@ -132,42 +132,41 @@ def align_spaces(
 
     A first mapping is refined: the pairs of words that are mutually nearest by CSLS under a mapping
     give the next one by `procrustes`. The mapping with the best `mapping_criterion`, the first one
-    included, is returned. The first one comes from
+    included, is returned. The first mapping comes from
 
     - pairs of words, by `procrustes`;
     - ``"identical"``: the words that both vocabularies hold;
-    - ``"similarity"``: the words whose similarities to the words of their own language have like
+    - ``"similarity"``: the words whose similarities to the words of their own language have similar
       distributions (Artetxe 2018); a rough guess, so refine 10 times or more;
     - None: no pairs, by `adversarial_mapping`, as in Winata 2021.
 
     Args:
-        source: Vectors of one language.
-        target: Vectors of the other, of the same length.
-        dictionary: Where the first mapping comes from. Pairs whose words are not both in the
+        source: The vectors of one language.
+        target: The vectors of the other language, of the same length.
+        dictionary: The origin of the first mapping. Pairs whose words are not both in the
             vocabularies are left out; ``report`` of the mapping counts them.
         refine: The number of refinements.
-        normalize: What is done to both spaces, in this order, before they are compared. The
-            adversarial stage takes the vectors without it, and the returned mapping applies to
-            vectors without it.
+        normalize: The steps that normalise both spaces, in this order, before they are compared.
+            The adversarial stage and the returned mapping take vectors without these steps.
         neighborhood: The ``k`` of `csls`.
         source_words: The source's words, the most frequent first, repetitions ignored;
             ``source.words`` if None.
-        target_words: The target's.
-        max_words: How many of the most frequent words count.
-        device: Where to compute; the CPU if None.
-        adversarial: Options of `adversarial_mapping`, used without a dictionary.
+        target_words: The target's words, in the same way.
+        max_words: The number of the most frequent words that count, on either side.
+        device: The device to compute on; the CPU if None.
+        adversarial: The options of `adversarial_mapping`, used without a dictionary.
 
     Returns:
         A mapping with ``mapping(source)`` in the target's space, and ``mapping.inverse()`` from the
         target's into the source's. Its ``report`` has: ``dictionary``, the origin of the first
-        mapping; ``num_pairs``, its pairs, each once; ``num_dropped``, the pairs of the dictionary
-        with a word that has no vector; ``num_empty``, the words of both vocabularies whose vector
-        is zero; ``criteria``, of the first mapping and of each refinement; ``restarts``, the
-        criteria of the adversarial stage.
+        mapping; ``num_pairs``, the number of its pairs, each counted once; ``num_dropped``, the
+        number of pairs of the dictionary with a word that has no vector; ``num_empty``, the number
+        of words of both vocabularies whose vector is zero; ``criteria``, the criteria of the first
+        mapping and of each refinement; ``restarts``, the criteria of the adversarial stage.
 
     Raises:
-        ValueError: If vectors have other lengths or NaN, there are no words, both vocabularies have
-            no pair in common, or a step is unknown.
+        ValueError: If vectors have different lengths or are not finite; if a vocabulary has no word
+            with a vector; if no pair is in both vocabularies; or if a step is unknown.
         TypeError: If the dictionary is not pairs of words, words or steps are of another kind, or
             adversarial options come with a dictionary.
 
@@ -185,7 +184,7 @@ def align_spaces(
         >>> mapping.report["num_pairs"], mapping.report["num_dropped"]
         (2, 1)
 
-    Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual
+    Deviations: the best mapping is chosen by `mapping_criterion`, the mean cosine of mutual
     neighbours; MUSE chooses by its validation metric. MUSE does not normalise by default; here
     vectors have length 1 by default, which is better on the Spanish-English vectors of
     docs/results/alignment.md. ``"similarity"`` is vecmap's start with plain refinements, without
@@ -219,8 +218,8 @@ def align_spaces(
 
 
 def similarity_pairs(x: Tensor, y: Tensor, *, neighborhood: int) -> Tensor:
-    """Pair the most frequent words by how their similarities to their own language's words are
-    distributed (Artetxe 2018, section 3.2).
+    """Pair the most frequent words by the distributions of their similarities to words of their own
+    language (Artetxe 2018, section 3.2).
 
     The rows of ``sqrt(x x')``, each sorted, do not depend on the axes of a space, so that words of
     both languages can be compared by them. They are normalised (length, mean, length) and paired by
@@ -244,7 +243,7 @@ def _normalize(x: Tensor, steps: Sequence[str]) -> Tensor:
 def _pairs(
     dictionary: Dictionary, one: Space, other: Space, x: Tensor, y: Tensor, neighborhood: int
 ) -> tuple[Tensor, int]:
-    """Return the rows of the first pairs, and how many pairs were left out."""
+    """Return the rows of the first pairs, and the number of pairs that were left out."""
     if dictionary == "similarity":
         return similarity_pairs(x, y, neighborhood=neighborhood), 0
     if isinstance(dictionary, str):
@@ -271,11 +270,12 @@ class TranslationAccuracy(NamedTuple):
     """Precision at several ranks.
 
     Attributes:
-        cosine: Rank -> the share of words with a translation among so many nearest, by cosine.
-        csls: The same by CSLS.
-        num_queries: Source words with a translation to find.
-        num_words: Source words of the dictionary, with and without vectors.
-        num_dropped: Distinct pairs of the dictionary with a word that has no vector.
+        cosine: The precision by rank k: the share of words with a translation among the k nearest
+            words by cosine.
+        csls: The precision by rank k, with the nearest words by CSLS.
+        num_queries: The number of source words with a translation to find.
+        num_words: The number of source words of the dictionary, with and without vectors.
+        num_dropped: The number of distinct pairs of the dictionary with a word that has no vector.
     """
 
     cosine: dict[int, float]
@@ -319,22 +319,23 @@ def translation_accuracy(
     their share.
 
     Args:
-        source: Vectors of one language in the target's space, ``mapping(source)``.
-        target: Vectors of the other.
+        source: The vectors of one language in the target's space, ``mapping(source)``.
+        target: The vectors of the other language.
         dictionary: Pairs of a source word and a target word; several translations of a word are
             several pairs.
         ks: The ranks k.
         neighborhood: The number of neighbours of CSLS.
         source_words: The source's words, the most frequent first; ``source.words`` if None.
-        target_words: The target's.
+        target_words: The target's words, in the same way.
         max_words: The number of the most frequent words that count, on either side.
         device: The device to compute on; the CPU if None.
 
     Returns:
-        Precision by cosine and by CSLS.
+        The precision by cosine and by CSLS.
 
     Raises:
-        ValueError: If vectors have different lengths or NaN, or no pair is in both vocabularies.
+        ValueError: If vectors have different lengths or are not finite; if a vocabulary has no word
+            with a vector; or if no pair is in both vocabularies.
 
     Example:
         >>> class Vectors:

@@ -1,4 +1,4 @@
-"""What the steps of joint training and of MetaXL share: parameters, checks, gradients, averages."""
+"""Parts of the steps of joint training and of MetaXL: parameters, checks, gradients, averages."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,8 +18,8 @@ WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel
 
 
 def model_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
-    """Return the loss that a model computes itself: ``model(**batch)`` if that is a tensor, else
-    its ``loss``.
+    """Return the loss that a model computes itself: ``model(**batch)`` if this is a tensor, else
+    the output's ``loss``.
     """
     found = model(**batch)
     loss = found if isinstance(found, Tensor) else getattr(found, "loss", None)
@@ -43,7 +43,7 @@ def with_autocast(
 
 
 def layers_of(model: nn.Module, layer: Any) -> list[nn.Module]:
-    """Return the modules of layers, which are numbers or modules."""
+    """Return the modules of layers that are given as numbers or modules."""
     return [
         one if isinstance(one, nn.Module) else encoder_layer(model, one) for one in listed(layer)
     ]
@@ -62,7 +62,7 @@ def check_modules(model: nn.Module, rtn: Any) -> None:
 
 
 def check_batches(**batches: Any) -> None:
-    """Require lists of batches."""
+    """Require lists of one batch or more."""
     for name, value in batches.items():
         require_type(isinstance(value, list | tuple), name, "be a list of batches", value)
         require(len(value) > 0, name, "hold at least one batch", "none")
@@ -92,7 +92,7 @@ def trained(
     """Return the parameters of `module` to train, as ``name.parameter``, without the parameters of
     `besides`.
 
-    They require a gradient, and the optimiser holds them if there is one.
+    They require a gradient, and the optimiser, if given, holds them.
     """
     others = set() if besides is None else {*besides.parameters()}
     found = {
@@ -109,7 +109,7 @@ def trained(
 
 
 def add(total: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
-    """Add gradients up by name."""
+    """Add gradients to `total` by name."""
     for name, tensor in more.items():
         total[name] = total[name] + tensor if name in total else tensor
 

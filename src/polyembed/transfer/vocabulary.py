@@ -21,8 +21,8 @@ class ExtendedVocabulary(NamedTuple):
     Attributes:
         tokenizer: A copy of the tokenizer with the new pieces.
         pieces: The new pieces, in the order of their ids, which follow the old ones.
-        origins: For each new piece, the ids of the old pieces whose rows it averages; empty for all
-            pieces.
+        origins: For each new piece, the ids of the old pieces whose rows it averages; empty if it
+            averages all pieces except special and added ones.
     """
 
     tokenizer: Any
@@ -44,20 +44,21 @@ def extend_vocabulary(
     .. math:: E_{\text{new}} = \frac{1}{n} \sum_i E_{o_i}
 
     where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into, without the
-    unknown one; a piece without a known part gets the mean of the rows of all pieces. Output rows
-    and biases are set in the same way. New pieces are the characters of `texts` that were unknown,
-    then the most frequent words that were cut into several pieces, each as a whole word. They are
-    added by the tokenizer's own ``add_tokens``, so a text without them is cut as before, and the
-    model's outputs for it stay the same, the logits of old pieces included.
+    unknown one; a piece without a known part gets the mean of the rows of all pieces except special
+    and added ones. Output rows and biases are set in the same way. New pieces are the characters of
+    `texts` that were unknown, then the most frequent words that were cut into several pieces, each
+    as a whole word. They are added by the tokenizer's own ``add_tokens``, so a text without them is
+    cut as before, and the model's outputs for it stay the same, the logits of old pieces included.
 
     Args:
         tokenizer: A tokenizer of transformers. It is not changed.
-        model: Its model, with or without a head. Its tables are resized in place, as transformers
-            does: build the optimiser afterwards.
+        model: The tokenizer's model, with or without a head. The model's tables are resized in
+            place, as transformers does: build the optimiser afterwards.
         texts: Text of the new language, any number of strings.
         size: The largest number of new pieces.
         min_count: The least number of occurrences of a new word.
-        pad_to_multiple_of: Round the number of the tables' rows up.
+        pad_to_multiple_of: The number of which the number of the tables' rows becomes a multiple; 1
+            if None.
 
     Returns:
         The tokenizer with the new pieces, the pieces, and their origins.
@@ -85,8 +86,8 @@ def extend_vocabulary(
 
     Deviations: the appendix trains a sub-word model on the new language and combines the
     vocabularies. Here new pieces are whole words, which can be added to a tokenizer of any kind
-    without a change of its rules; new parts of words are cut as before. How new rows start is this
-    library's.
+    without a change of its rules; new parts of words are cut as before. The initial values of new
+    rows are this library's choice.
     """
     check_positive(size=size, min_count=min_count)
     count, rows = len(tokenizer), len(_table(model))
@@ -126,7 +127,7 @@ def _new_pieces(
 
 
 def _with_pieces(tokenizer: Any, pieces: Iterable[str]) -> Any:
-    """Return a copy with more pieces: whole words with their space; characters anywhere."""
+    """Return a copy with more pieces: words match whole, with their space; characters anywhere."""
     from tokenizers import AddedToken
 
     extended = copy.deepcopy(tokenizer)
@@ -150,7 +151,8 @@ def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: 
     """Resize the model's tables and set each new row to the mean of its origins."""
     device = model.device
     rows = -(-max(rows, max(origins) + 1) // multiple) * multiple
-    takes = inspect.signature(model.resize_token_embeddings).parameters  # MobileBERT's has one
+    # MobileBERT's method takes the number of rows alone
+    takes = inspect.signature(model.resize_token_embeddings).parameters
     plain = {"mean_resizing": False} if "mean_resizing" in takes else {}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         model.resize_token_embeddings(rows, **plain)
@@ -158,7 +160,7 @@ def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: 
         if hasattr(part, "n_words"):
             part.n_words = rows
     output = model.get_output_embeddings()
-    # tied ones once
+    # a set, so that tied tables are changed once
     tables: set[Any] = {_table(model), *(getattr(output, x, None) for x in ("weight", "bias"))}
     for table in tables - {None}:
         means = {origin: table[list(origin)].float().mean(0) for origin in {*origins.values()}}
