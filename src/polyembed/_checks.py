@@ -1,7 +1,7 @@
 """Argument checks and the usual form of an error: ``<name> must <rule>, got <value>``.
 
-Checks use metadata (shapes, dtypes, types) and never a tensor's values, which would synchronise
-with a GPU.
+Checks use metadata (shapes, dtypes, types). They never read a tensor's values, since reading would
+synchronise with a GPU.
 """
 
 import importlib
@@ -58,7 +58,7 @@ def check_tensor(name: str, x: object) -> None:
 
 
 def check_last_dim(name: str, x: Tensor, dim: int, weight: Tensor | None = None) -> None:
-    """Require vectors of size `dim`; in the dtype of `weight`, unless autocast changes it."""
+    """Require vectors of size `dim`, in the dtype of `weight` unless autocast changes the dtype."""
     check_float(**{name: x})
     if (
         weight is not None
@@ -77,13 +77,13 @@ def check_dim(name: str, x: Tensor, dims: int, axes: str) -> None:
 
 
 def check_shape(name: str, x: Tensor, shape: Sequence[int]) -> None:
-    """Require the shape."""
+    """Require a tensor's shape to be `shape`."""
     found, expected = tuple(x.shape), tuple(shape)
     require(found == expected, name, f"have shape {expected}", found)
 
 
 def check_float(**tensors: Tensor) -> None:
-    """Require floating point."""
+    """Require every tensor to be floating point."""
     for name, x in tensors.items():
         check_tensor(name, x)
         if not x.is_floating_point():
@@ -108,7 +108,7 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
 
 
 def check_words(words: Iterable[str], *, name: str = "words") -> list[str]:
-    """Return words as a list, also of an iterator; refuse a string."""
+    """Return words as a list, from any iterable of strings; refuse a single string."""
     if isinstance(words, str) or not isinstance(words, Iterable):
         got = f"the string {words!r}" if isinstance(words, str) else class_name(words)
         raise TypeError(must(name, "be a list of words", got))

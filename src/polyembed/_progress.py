@@ -1,4 +1,4 @@
-"""The one progress bar."""
+"""The progress bar of all long loops."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,5 +10,5 @@ def progress_bar(
     """Return a tqdm bar over `items`, shown if `progress`; None shows it on a terminal only."""
     from tqdm import tqdm
 
-    # tqdm's own None: off without a terminal
+    # with disable=None, tqdm shows no bar without a terminal
     return tqdm(items, disable=None if progress is None else not progress, leave=False, **options)

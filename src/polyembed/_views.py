@@ -11,8 +11,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def shallow_copy(module: Module, **changes: Any) -> Module:
-    """Return a copy of a module that shares its parameters, buffers and children, but for the
-    `changes`.
+    """Return a copy that shares a module's parameters, buffers and children, except the `changes`.
 
     Hooks that are added to the copy, as transformers adds some at the first call, do not reach the
     module.
@@ -25,7 +24,7 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
         The copy. Adding or replacing a child or a parameter of the copy does not change the module.
     """
     copy = module.__new__(type(module))
-    for name, value in vars(module).items():  # the copy gets its own registries, those of hooks too
+    for name, value in vars(module).items():  # the copy gets its own registries, also of hooks
         own = name.startswith("_") and isinstance(value, dict)
         vars(copy)[name] = value.copy() if own else value
     for name, value in changes.items():
@@ -38,7 +37,7 @@ def copied_tree(module: Module, change: Callable[[nn.Module], None]) -> Module:
 
     Args:
         module: Any module; it is not changed.
-        change: Changes a copy in place.
+        change: A function that changes a copy in place.
 
     Returns:
         The copy, which shares every parameter and buffer.
@@ -57,8 +56,7 @@ def copied_tree(module: Module, change: Callable[[nn.Module], None]) -> Module:
 
 
 def evaluation_view(module: Module) -> Module:
-    """Return the module in evaluation mode, without changing it: threads may train and predict at
-    once.
+    """Return an evaluation-mode view of a module, so that threads may train and predict at once.
 
     Args:
         module: Any module.

@@ -1,10 +1,10 @@
 """Scores of predicted tags against gold tags: entity F1, accuracy, and both per class.
 
-All take one list of labels for each sentence. A word whose gold label is None does not count: it is
-left out of the gold and of the predicted labels. Where the gold label is a set of names, each of
-them is right; another prediction is compared with the first of them in the alphabet. This is done
-word by word, so that a part of an entity whose type is half known can count as an entity. A ratio
-whose denominator is 0 is 0.0.
+All functions take one list of labels per sentence. A word whose gold label is None does not count:
+it is left out of the gold and of the predicted labels. Where the gold label is a set of names, each
+name is right; a prediction outside the set is compared with the set's first name in the alphabet.
+Names are chosen word by word, so that a part of an entity whose type is half known can count as an
+entity. A ratio whose denominator is 0 is 0.0.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ SCHEMES: dict[Scheme, tuple[str, ...]] = {
     "bioes": ("B", "I", "E", "S"),
     "bilou": ("B", "I", "L", "U"),
 }
-"""The prefixes of each scheme: begin, inside, and where there are such, end and single."""
+"""The prefixes of each scheme: begin, inside and, if the scheme has them, end and single."""
 
 UNTYPED = "_"
 """The type of an entity whose labels are ``B`` and ``I`` alone."""
@@ -59,19 +59,20 @@ def entities(
 ) -> list[Entity]:
     """Return the entities in the labels of one sentence: ``O``, ``B-<type>`` and ``I-<type>``.
 
-    ``"conll"``, as conlleval counts: ``I-x`` after anything but an entity of type x also begins
-    one, which reads IOB1 too. ``"strict"``, as IOB2 says: an entity begins with ``B``; an ``I-x``
-    that does not continue an entity of type x belongs to no entity.
+    The mode ``"conll"`` counts as conlleval does: an ``I-x`` that does not follow an entity of type
+    x also begins an entity, so IOB1 is read too. The mode ``"strict"`` follows IOB2: an entity
+    begins with ``B``, and an ``I-x`` that does not continue an entity of type x belongs to no
+    entity.
 
     In BIOES an entity of one word is ``S-<type>``, and a longer one begins with ``B`` and ends with
-    ``E``; in BILOU these are ``U`` and ``L``. Both are read strictly: what breaks the scheme
-    belongs to no entity.
+    ``E``; in BILOU these are ``U`` and ``L``. Both are read strictly: a label that breaks the
+    scheme belongs to no entity.
 
     The type is everything after the first dash; ``B`` and ``I`` alone have the type `UNTYPED`.
 
     Args:
         tags: The labels of one sentence.
-        mode: ``"conll"`` or ``"strict"``; of BIO alone.
+        mode: The mode of BIO, ``"conll"`` or ``"strict"``; other schemes have none.
         scheme: ``"bio"`` (IOB2), ``"iob1"``, ``"bioes"`` or ``"bilou"``.
 
     Returns:
@@ -109,7 +110,7 @@ def entities(
 
 
 def _closed_entities(labels: Sequence[tuple[str, str]], prefixes: Sequence[str]) -> list[Entity]:
-    """Return entities ``B I* E`` of one type, or ``S``, where the prefixes are those."""
+    """Return entities ``B I* E`` of one type, or ``S``, with `prefixes` for these letters."""
     begin, _, end, single = prefixes
     found: list[Entity] = []
     start: int | None = None
@@ -171,7 +172,7 @@ def scheme_of(labels: Iterable[str]) -> Scheme | None:
 
 
 def to_iob2(tags: Sequence[str], *, scheme: Scheme = "iob1") -> tuple[str, ...]:
-    """Return the IOB2 (BIO) labels of one sentence, of labels in IOB1, IOB2, BIOES or BILOU.
+    """Convert the labels of one sentence from IOB1, IOB2, BIOES or BILOU to IOB2 (BIO).
 
     In IOB1 an entity begins with ``I``, and with ``B`` only directly after an entity of the same
     type; CoNLL-2003's English and German files are written so. An ``I-x`` that does not continue an
@@ -216,7 +217,7 @@ def split_label(label: str, scheme: Scheme = "bio") -> tuple[str, str]:
 
 
 def check_labels(given: Mapping[str, Sequence[Sequence[Any]]], *, empty: bool = True) -> None:
-    """Require as many sentences and labels of all as of the first; without `empty`, a label."""
+    """Require as many sentences and labels of all as of the first; unless `empty`, some label."""
     first, gold = next(iter(given.items()))
     filled = empty or any(map(len, gold))
     require(filled, first, "hold at least one sentence with a label", "none")
@@ -255,9 +256,9 @@ class Scores:
     each 0.0 where the denominator is 0.
 
     Args:
-        correct: How many predictions are right.
-        predicted: How many things were predicted.
-        support: How many things there are in the gold standard.
+        correct: The number of predictions that are right.
+        predicted: The number of things that were predicted.
+        support: The number of things in the gold standard.
 
     Example:
         >>> scores = Scores(correct=1, predicted=2, support=4)
@@ -288,17 +289,17 @@ class Scores:
 def entity_f1(
     gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll", scheme: Scheme = "bio"
 ) -> Scores:
-    """Score entities over all sentences (micro average): one is right if its type and both its ends
-    are.
+    """Score entities over all sentences (micro average): an entity is right if its type and both
+    its ends are.
 
-    ``"conll"`` scores as conlleval does, and seqeval by default; ``"strict"`` as seqeval with
-    ``mode="strict", scheme=IOB2``. ``scheme="bioes"`` and ``"bilou"`` score as seqeval with
+    ``"conll"`` scores as conlleval does, and seqeval by default; ``"strict"`` scores as seqeval
+    with ``mode="strict", scheme=IOB2``. ``scheme="bioes"`` and ``"bilou"`` score as seqeval with
     ``IOBES`` and ``BILOU``. See `entities`.
 
     Args:
         gold: The right labels of each sentence.
         predicted: The predicted labels of each sentence.
-        mode: ``"conll"`` or ``"strict"``; of BIO alone.
+        mode: The mode of BIO, ``"conll"`` or ``"strict"``; other schemes have none.
         scheme: The scheme of the labels; see `entities`.
 
     Returns:
@@ -324,11 +325,11 @@ def per_class(
     Args:
         gold: The right labels of each sentence.
         predicted: The predicted labels of each sentence.
-        mode: ``"conll"`` or ``"strict"``; of BIO alone.
+        mode: The mode of BIO, ``"conll"`` or ``"strict"``; other schemes have none.
         scheme: The scheme of the labels; see `entities`.
 
     Returns:
-        The scores of each type that occurs in either, by name.
+        The scores of each type that occurs in `gold` or `predicted`, by name.
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
@@ -365,11 +366,11 @@ def accuracy(gold: GoldLabels, predicted: Labels) -> float:
 def macro_f1(gold: GoldLabels, predicted: Labels) -> float:
     """Return the unweighted mean of the labels' F1; 0.0 without labels.
 
-    ``1 / |L| sum_{l in L} f1_l`` over the labels ``L`` that occur in either, as scikit-learn's
-    macro average.
+    ``1 / |L| sum_{l in L} f1_l`` over the labels ``L`` that occur in `gold` or `predicted`, as
+    scikit-learn's macro average.
 
     Args:
-        gold: The right labels of each sentence; of a text with one label, a list of it.
+        gold: The right labels of each sentence; a list of one label for a text that has one.
         predicted: The predicted labels of each sentence.
 
     Returns:
@@ -395,7 +396,7 @@ def per_tag(gold: GoldLabels, predicted: Labels) -> dict[str, Scores]:
         predicted: The predicted labels of each sentence.
 
     Returns:
-        The scores of each label that occurs in either, by name.
+        The scores of each label that occurs in `gold` or `predicted`, by name.
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
@@ -410,7 +411,7 @@ def per_tag(gold: GoldLabels, predicted: Labels) -> dict[str, Scores]:
 
 
 def settled(gold: Any, predicted: str | None = None) -> Any:
-    """Return one name for a set of right labels: the prediction if it is among them."""
+    """Return one name for a set of right labels: the prediction if in the set, else the first."""
     if not isinstance(gold, set | frozenset):
         return gold
     return predicted if predicted in gold else min(gold)

@@ -12,8 +12,8 @@ from polyembed._checks import require
 class MeanAndDeviation:
     """The mean of several runs and their standard deviation; `mean_and_deviation` computes it.
 
-    ``format(value, ".1f")`` gives ``81.6 ± 0.3``, ``str(value)`` two digits. One run has no
-    deviation and is printed without.
+    ``format(value, ".1f")`` gives ``81.6 ± 0.3``, and ``str(value)`` has two decimals. A single run
+    is printed without a deviation.
 
     Args:
         mean: The mean.
@@ -40,10 +40,10 @@ def mean_and_deviation(values: Sequence[float]) -> MeanAndDeviation:
     """Compute the mean of runs, and ``deviation = sqrt(sum((x - mean)^2) / (n - 1))``.
 
     Args:
-        values: One result for each run.
+        values: The results, one per run.
 
     Returns:
-        The mean and the sample standard deviation, None for one run.
+        The mean and the sample standard deviation, which is None for one run.
 
     Raises:
         ValueError: If `values` is empty.
