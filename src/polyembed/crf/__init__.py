@@ -11,7 +11,7 @@ and the probability ``exp(score(y) - log_partition)``. All functions take
 ``start`` and ``end (tag,)``. The chain of a row runs over its valid positions, wherever they are: a
 masked position is skipped, and an empty row has the score 0, the log-partition 0 and the path
 ``[]``. A score of -inf forbids a tag or a transition, without NaN in values or gradients. Finite
-scores beyond 1e28 count as 1e28; NaN and +inf give NaN.
+scores are clamped to [-1e28, 1e28]; a score of NaN or +inf gives NaN.
 """
 
 from polyembed.crf.best import n_best, sample, viterbi

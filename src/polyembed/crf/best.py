@@ -1,4 +1,7 @@
-"""The best path of a chain: NumPy's on a CPU, the chunked recursion on a GPU."""
+"""The best paths of a chain, and random paths.
+
+`viterbi` uses NumPy on a CPU and the chunked recursion on a GPU.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -39,8 +42,8 @@ def viterbi(
     *,
     ignore_index: int = -100,
 ) -> Tags:
-    """Return the path of the highest score; of equal ones, the one with the lower tag at the last
-    difference.
+    """Return the path of the highest score; of paths with equal scores, the path with the lower tag
+    at the last position where they differ.
 
     Args:
         emissions: Scores of each tag at each word.
@@ -52,7 +55,7 @@ def viterbi(
             path.
 
     Returns:
-        Tags, ``(batch, word)`` int64.
+        The tag ids, ``(batch, word)`` int64.
     """
     check_chain(emissions, mask, transitions, start, end)
     scores = (x.detach() for x in widen(emissions, transitions, start, end))
@@ -69,8 +72,8 @@ def _viterbi(
     mask: Tensor,
     ignore_index: int,
 ) -> Tensor:
-    """Run as one operator for `torch.compile` and `torch.export`: a loop would be compiled anew for
-    each length.
+    """Run Viterbi's algorithm as one operator for `torch.compile` and `torch.export`, which would
+    compile a loop anew for each length.
     """
     chains = emissions, mask, transitions, start, end
     if emissions.device.type != "cpu":
@@ -92,7 +95,7 @@ def in_chunks(
     end: Tensor,
     ignore_index: int,
 ) -> Tensor:
-    """Return the same paths by PyTorch's operations, without a wait for the device."""
+    """Return the paths of `viterbi` by PyTorch's operations, without a wait for the device."""
     chain = make_chain(emissions, mask, transitions, start, end)
     scores = forward_messages(torch.amax, chain).transpose(1, 2)  # (word, batch, tag)
     final = scores[last_words(chain.mask), torch.arange(scores.shape[1], device=scores.device)]
@@ -102,8 +105,8 @@ def in_chunks(
 
 
 def _origins(scores: Tensor, chain: Chain) -> Tensor:
-    """Return the tag before each tag on its best path, ``(word, batch, tag)``, for the second word
-    and those after.
+    """Return the tag before each tag on its best path, ``(word, batch, tag)``, from the second word
+    on.
     """
     block = max(1, BLOCK // max(1, scores[0].numel() * scores.shape[2]))
     into = chain.transitions.mT
@@ -113,8 +116,9 @@ def _origins(scores: Tensor, chain: Chain) -> Tensor:
 
 
 def _follow(maps: Tensor, tag: Tensor) -> Tensor:
-    """Follow all positions at once: compose each map with the next, the next two, the next four,
-    ...
+    """Return the paths that end in `tag`, ``(word, batch)``, for all positions at once.
+
+    Successive steps compose each map with the next one, the next two, the next four, and so on.
     """
     step = 1
     while step < maps.shape[0]:
@@ -128,9 +132,10 @@ class BestPaths(NamedTuple):
     """The most likely paths of each row, the best first.
 
     Attributes:
-        tags: ``(batch, path, word)``; `ignore_index` at masked positions, and for paths that a row
-            does not have.
-        log_probs: ``(batch, path)`` in nats; -inf for paths that a row does not have.
+        tags: The tag ids, ``(batch, path, word)``; `ignore_index` at masked positions, and for
+            paths that a row does not have.
+        log_probs: The log-probabilities in nats, ``(batch, path)``; -inf for paths that a row does
+            not have.
     """
 
     tags: Tensor
@@ -156,12 +161,13 @@ def n_best(
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
-        k: The number of paths; memory is taken for all of them.
+        k: The number of paths; memory is allocated for all of them.
         ignore_index: The tag at masked positions, and of paths that a row does not have.
 
     Returns:
-        ``tags (batch, path, word)`` and ``log_probs (batch, path)`` in nats, the best first. The
-        order of equal ones is not defined. An empty row has one path, of log-probability 0.
+        ``tags (batch, path, word)`` and ``log_probs (batch, path)`` in nats, the best path first.
+        The order of paths with equal scores is not defined. An empty row has one path, of
+        log-probability 0.
     """
     check_positive(k=k)
     chain = make_chain(emissions, mask, transitions, start, end)
@@ -207,7 +213,7 @@ def sample(
     generator: torch.Generator | None = None,
     ignore_index: int = -100,
 ) -> Int[Tensor, "sample batch word"]:
-    """Draw paths by their probability: messages forwards, tags backwards.
+    """Draw paths in proportion to their probabilities, from the last tag to the first.
 
     Args:
         emissions: Scores of each tag at each word.
@@ -220,7 +226,7 @@ def sample(
         ignore_index: The result at masked positions, and in rows of which every path is forbidden.
 
     Returns:
-        ``(sample, batch, word)`` int64.
+        The tag ids, ``(sample, batch, word)`` int64.
     """
     check_positive(num_samples=num_samples)
     chain = make_chain(emissions, mask, transitions, start, end)

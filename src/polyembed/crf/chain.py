@@ -14,19 +14,22 @@ from polyembed.crf.numpy_viterbi import FORBIDDEN, LARGEST
 from polyembed.functional.masking import valid_first
 
 BLOCK = 1 << 18
-"""The largest size of a temporary tensor of pairs of tags; longer chains go in blocks of words."""
+"""The largest size of a temporary tensor over pairs of tags; longer chains are processed in blocks
+of words.
+"""
 
 
 class Chain(NamedTuple):
     """Chains that begin at position 0 and have no holes.
 
     Attributes:
-        emissions: ``(batch, word, tag)``, finite; start and end scores are added; zeros past a
-            chain's end.
-        mask: ``(batch, word)``, True up to a chain's end.
-        transitions: ``(tag, tag)``, finite.
-        order: ``(batch, word)``, the position in the caller's tensors.
-        width: The number of words in the caller's tensors: one less than here if that is 0.
+        emissions: The scores ``(batch, word, tag)``, without infinities and with the start and end
+            scores added; zeros past a chain's end.
+        mask: The mask ``(batch, word)``, True up to a chain's end.
+        transitions: The scores ``(tag, tag)``, without infinities.
+        order: The position of each word in the caller's tensors, ``(batch, word)``.
+        width: The number of words in the caller's tensors; if it is 0, the tensors here have one
+            masked word.
     """
 
     emissions: Tensor
@@ -36,7 +39,7 @@ class Chain(NamedTuple):
     width: int
 
     def restore(self, x: Tensor, filler: float) -> Tensor:
-        """Return ``(batch, word, ...)`` in the caller's order, `filler` at masked positions."""
+        """Return ``x (batch, word, ...)`` in the caller's order; `filler` at masked positions."""
         shape = self.mask.shape + (1,) * (x.dim() - 2)
         x = torch.where(self.mask.reshape(shape), x, filler)
         order = self.order.reshape(shape).expand_as(x)
@@ -83,12 +86,12 @@ def last_words(mask: Tensor) -> Tensor:
 
 
 def _at_least_one(x: Tensor) -> Tensor:
-    """Pad ``(batch, 0, ...)`` to one masked word: no algorithm then has a case for no words."""
+    """Pad ``(batch, 0, ...)`` to one masked word, so that no algorithm has a case for no words."""
     return x if x.shape[1] else F.pad(x, (0, 0) * (x.dim() - 2) + (0, 1))
 
 
 def widen(*tensors: Tensor) -> Iterable[Tensor]:
-    """Convert to one dtype, at least float32: sums over paths need it."""
+    """Convert tensors to one dtype of at least float32, which sums over paths need."""
     dtype = functools.reduce(torch.promote_types, (x.dtype for x in tensors), torch.float32)
     return (x.to(dtype) for x in tensors)
 
@@ -112,7 +115,7 @@ def path_scores(chain: Chain, tags: Tensor) -> Tensor:
     # one index into the flat table: its gradient is faster than that of a pair of indices
     index = before * chain.transitions.shape[1] + flat
     steps = chain.transitions.flatten().index_select(0, index.flatten()).reshape(flat.shape)
-    # no slice: it would give exports a least number of words
+    # no slice, because exports would then require a minimum number of words
     moved = chain.mask & (torch.arange(flat.shape[1], device=flat.device) > 0)
     steps = torch.where(moved[..., None], steps, 0.0)
     forbidden = (unary <= FORBIDDEN / 2).any(1) | (steps <= FORBIDDEN / 2).any(1)

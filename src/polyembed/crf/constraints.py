@@ -1,4 +1,4 @@
-"""Which tags may begin, follow each other and end: the grammar of a tagging scheme."""
+"""The tags that may begin, follow each other and end: the grammar of a tagging scheme."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Self
@@ -12,16 +12,16 @@ from polyembed.saving import Configurable
 class Constraints(Configurable):
     """Hard constraints on sequences of tags, for a `CRF`.
 
-    A sequence that breaks one has probability 0.
+    A sequence that breaks a constraint has probability 0.
 
     Args:
-        transitions: ``transitions[i][j]``: whether tag j may follow tag i.
-        start: Whether a sequence may begin with tag j; any if None.
-        end: Whether a sequence may end with tag i; any if None.
+        transitions: A row per tag: ``transitions[i][j]`` is whether tag j may follow tag i.
+        start: Whether a sequence may begin with each tag; all tags may if None.
+        end: Whether a sequence may end with each tag; all tags may if None.
 
     Raises:
         ValueError: If sizes do not fit, or sentences of some length (up to twice the number of
-            tags) have no allowed sequence.
+            tags, plus one) have no allowed sequence.
 
     Example:
         >>> Constraints.bio(["O", "B-PER", "I-PER"]).transitions
@@ -51,16 +51,16 @@ class Constraints(Configurable):
 
     @classmethod
     def bio(cls, tags: Sequence[str]) -> Self:
-        """Build the grammar of BIO (IOB2): ``I-X`` only after ``B-X`` or ``I-X``.
+        """Build the grammar of BIO (IOB2): ``I-X`` follows only ``B-X`` or ``I-X``.
 
         Args:
-            tags: ``O``, ``B-X`` and ``I-X``, in the order of their ids.
+            tags: The names ``O``, ``B-X`` and ``I-X``, in the order of their ids.
 
         Returns:
             The constraints.
 
         Raises:
-            ValueError: If a tag has another form.
+            ValueError: If a tag has another form, or no tag may begin a sentence.
         """
         return cls._from_scheme(tags, "bio")
 
@@ -69,20 +69,20 @@ class Constraints(Configurable):
         """Build the grammar of BIOES (IOBES): ``B-X (I-X)* E-X`` or ``S-X``.
 
         Args:
-            tags: ``O``, ``B-X``, ``I-X``, ``E-X`` and ``S-X``, in the order of their ids.
+            tags: The names ``O``, ``B-X``, ``I-X``, ``E-X`` and ``S-X``, in the order of their ids.
 
         Returns:
             The constraints.
 
         Raises:
-            ValueError: If a tag has another form, or no tags are allowed for one word.
+            ValueError: If a tag has another form, or no tag is allowed for a sentence of one word.
         """
         return cls._from_scheme(tags, "bioes")
 
     @classmethod
     def _from_scheme(cls, tags: Sequence[str], scheme: Scheme) -> Self:
         parts = [split_label(tag, scheme) for tag in tags]
-        # after these only an I or E of the same type may follow
+        # after these prefixes only an I or E of the same type may follow
         opens = ("B", "I") if scheme == "bioes" else ()
 
         def may_follow(left: tuple[str, str], right: tuple[str, str]) -> bool:
@@ -105,11 +105,11 @@ class Constraints(Configurable):
         """Return the first position at which a sequence breaks the constraints.
 
         Args:
-            tags: Tag ids: -100 allows every tag at a position, a set of ids allows these.
+            tags: A tag id per position, a set of the ids allowed there, or -100 for every tag.
 
         Returns:
-            The position, the number of tags if the sequence may not end there, or None if it is
-            allowed.
+            The position; the length of the sequence if only its end is forbidden; or None if the
+            sequence is allowed.
 
         Raises:
             ValueError: If a tag is not an id of the tag set.
@@ -132,7 +132,7 @@ class Constraints(Configurable):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        # 0 and 1: short to print
+        # 0 and 1 are short to print
         return {
             "transitions": [list(map(int, row)) for row in self.transitions],
             "start": list(map(int, self.start)),

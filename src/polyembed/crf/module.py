@@ -32,18 +32,18 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     """A linear-chain conditional random field over the valid words (Lafferty et al. 2001).
 
     ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.crf`.
-    Parameters, ``forward`` and ``decode`` are as in ``torchcrf.CRF``, so its checkpoints load. In
-    addition, a mask may have holes, tags at masked positions may be anything, -100 included, an
-    empty row has log-probability 0 and decodes to ``[]``, and sums are in at least float32. A score
-    of -inf forbids a tag or a transition, without NaN in values or gradients.
+    Parameters, ``forward`` and ``decode`` are as in ``torchcrf.CRF``, so torchcrf's checkpoints
+    load. In addition, a mask may have holes; tags at masked positions may be anything, -100
+    included; an empty row has log-probability 0 and decodes to ``[]``; and sums are in at least
+    float32. A score of -inf forbids a tag or a transition, without NaN in values or gradients.
 
     Gradients are exact to any order, and in forward mode. ``forward`` and ``decode_tensor`` compile
-    as one graph for all lengths (with first derivatives alone), and never make the host wait for a
+    as one graph for all lengths (with first derivatives only), and never make the host wait for a
     GPU.
 
     Args:
         num_tags: The number of tags.
-        batch_first: Whether the first axis is the batch; True here, False in torchcrf.
+        batch_first: Whether the first axis is the batch; the default is False in torchcrf.
         constraints: The tags that may begin, follow each other and end, in training and in
             decoding.
 
@@ -52,8 +52,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         = all valid.
 
     Raises:
-        ValueError: If shapes do not fit, a tag id is outside the tag set, or, in `decode`, every
-            path of a row is forbidden.
+        ValueError: If shapes do not fit; if a tag id is outside the tag set (on a CPU); or if, in
+            `decode`, a row has NaN or every path of it is forbidden.
         TypeError: If the mask is neither bool nor uint8.
 
     Example:
@@ -116,13 +116,13 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
 
         Args:
             emissions: The scores of each tag at each word.
-            tags: The path.
+            tags: The tag ids of the path.
             mask: True (or 1) = valid; None = all valid.
-            reduction: One value per row, their sum, their mean, or their sum over the number of
-                valid words.
+            reduction: ``"none"`` for one value per row, ``"sum"`` for their sum, ``"mean"`` for
+                their mean, or ``"token_mean"`` for their sum over the number of valid words.
 
         Returns:
-            A value per row for ``"none"``, else a scalar.
+            The log-likelihood: a value per row for ``"none"``, else a scalar.
         """
         check_choice("reduction", reduction, ("none", "sum", "mean", "token_mean"))
         log_prob = self.log_prob(emissions, tags, mask)
@@ -149,17 +149,17 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
 
         It is the log of the summed probabilities of all paths that agree with the tags. Its
         negative mean is a loss for data in which some words have no tag. Known and unknown tags
-        take one path, which compiles and never makes the host wait for a GPU; on a CPU, tags that
-        are all known cost as much as `log_prob`.
+        share one computation, which compiles and never makes the host wait for a GPU. On a CPU,
+        tags that are all known cost as much as `log_prob`.
 
         Args:
             emissions: The scores of each tag at each word.
-            tags: Tag ids, or -100 where the tag is not known; or of each word the set of its
-                possible tags, bool in the axes of `emissions`.
+            tags: Tag ids, with -100 where the tag is not known; or the set of each word's possible
+                tags, a bool tensor with the axes of `emissions`.
             mask: True (or 1) = valid; None = all valid.
 
         Returns:
-            One value per row in nats: `log_prob` where all tags are known, 0 where none is.
+            One value per row in nats: `log_prob` where all tags are known, 0 where no tag is.
         """
         sets = getattr(tags, "dtype", None) == torch.bool
         prepared, mask, *others = self._prepare(emissions, mask)
@@ -232,13 +232,13 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
 
     def constrained_scores(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return transitions, start and end scores for `polyembed.crf`, with -inf where the
-        constraints forbid.
+        constraints forbid them.
 
         Args:
             dtype: The dtype of the result; the parameters' own if None.
 
         Returns:
-            ``(tag, tag)`` from and to, ``(tag,)``, ``(tag,)``.
+            The transitions ``(tag, tag)``, from and to, and the start and end scores ``(tag,)``.
         """
         dtype = dtype or self.transitions.dtype
         transitions, start, end = (

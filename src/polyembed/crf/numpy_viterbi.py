@@ -1,4 +1,4 @@
-"""Viterbi's algorithm in NumPy: the decoder on a CPU, and of `OnnxTagger`.
+"""Viterbi's algorithm in NumPy, which decodes on a CPU and in `OnnxTagger`.
 
 For short steps PyTorch's call overhead dominates; NumPy takes a third of the time. This file
 imports NumPy alone, so that a copy of it serves exported taggers where torch is not installed.
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORBIDDEN = -1e36
-"""The finite stand-in for -inf: its exp is 0 as well, and its gradient is 0 where that of -inf is
-NaN.
+"""The finite value that replaces -inf: its exp is also 0, and its gradient is 0 where the gradient
+of -inf is NaN.
 """
 
 LARGEST = 1e28
@@ -33,8 +33,8 @@ def viterbi(
     *,
     ignore_index: int = -100,
 ) -> NDArray[np.int64]:
-    """Return the path of the highest score; of equal ones, the one with the lower tag at the last
-    difference.
+    """Return the path of the highest score; of paths with equal scores, the path with the lower tag
+    at the last position where they differ.
 
     Args:
         emissions: Scores of each tag at each word, ``(batch, word, tag)``.
@@ -47,7 +47,7 @@ def viterbi(
             path.
 
     Returns:
-        Tags, ``(batch, word)`` int64.
+        The tag ids, ``(batch, word)`` int64.
     """
     found = np.full(mask.shape, ignore_index, np.int64)
     lengths = mask.sum(1)
@@ -82,12 +82,12 @@ def _bounded(scores: Floats, dtype: np.dtype[Any]) -> Floats:
 def _search(
     unary: Floats, transitions: Floats, last: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], Floats]:
-    """Return the best paths ``(batch, word)``, and the scores ``(batch, tag)`` of the best ways to
-    each last tag.
+    """Return the best paths ``(batch, word)``, and the score of the best path to each last tag,
+    ``(batch, tag)``.
     """
     batch, width, num_tags = unary.shape
     # the best tag of each word has the score 0, so that float32 resolves the sums of a long chain;
-    # batch last for speed
+    # the batch is last for speed
     scores = np.ascontiguousarray((unary - unary.max(2, keepdims=True)).transpose(1, 2, 0))
     pairs = np.empty((num_tags, num_tags, batch), unary.dtype)
     best = np.empty((num_tags, batch), unary.dtype)

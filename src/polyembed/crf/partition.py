@@ -11,8 +11,8 @@ the textbook. All functions take a `Chain`'s emissions, mask and transitions.
 
 On a CPU the messages are probabilities instead of logs (Rabiner's scaling), which is several times
 faster: a step is a matrix product in float64. Probabilities below 1e-308 of the best would be lost,
-so `in_probabilities` proves that none was; without the proof it has no result, and the logs take
-over. The proof reads values, which would make the host wait for a GPU.
+so `in_probabilities` proves that none was lost. Without the proof it returns None, and the messages
+are logs. The proof reads values, which would make the host wait for a GPU.
 """
 
 import itertools
@@ -31,16 +31,16 @@ def in_probabilities(
     emissions: Tensor, mask: Tensor, transitions: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Compute log Z, ``p(y_t)`` and ``sum_t p(y_t, y_{t+1})`` of a `Chain`, or return None without
-    a proof.
+    a proof that they are exact.
 
     Args:
-        emissions: ``(batch, word, tag)``.
-        mask: ``(batch, word)``.
-        transitions: ``(tag, tag)``.
+        emissions: The emissions, ``(batch, word, tag)``.
+        mask: The mask, ``(batch, word)``.
+        transitions: The transitions, ``(tag, tag)``.
 
     Returns:
-        ``(batch,)``, ``(batch, word, tag)`` and ``(batch, tag, tag)`` float64; and the messages
-        that run backwards, ``(batch, word, tag)``, up to a factor per word.
+        log Z ``(batch,)``, the marginals ``(batch, word, tag)`` and ``(batch, tag, tag)``, and the
+        messages that run backwards, ``(batch, word, tag)``, up to a factor per word; all float64.
     """
     if emissions.device.type != "cpu" or emissions.numel() == 0:
         return None
@@ -52,7 +52,7 @@ def in_probabilities(
     both = torch.stack([by_word, by_word.gather(0, flip)], 1)  # (word, way, batch, tag)
     both_moves = torch.stack([moves, moves.mT])
     scales = [torch.ones_like(both[0, ..., :1])]
-    # in place: a power becomes the message that it weighs
+    # in place: the powers of a word become its message
     for before, message in itertools.pairwise(both.unbind(0)):
         message.mul_(torch.bmm(before, both_moves))
         scales.append(message.amax(-1, keepdim=True))
@@ -83,13 +83,14 @@ def _is_exact(
     emissions: Tensor,
     transitions: Tensor,
 ) -> bool:
-    """Prove that no message, and no product of two that meet, fell out of float64's range.
+    """Return whether it is proven that no message, and no product of two messages that meet, fell
+    out of float64's range.
 
     Where no score is forbidden, a message is at least the smallest power times the smallest move.
-    Else no power or move may be 0 of a score that is not forbidden. A message of zero is then right
-    only if its predecessors are zero or forbidden, which holds if no message but zero is below
-    1e-250 and no step alone goes below 1e-43: no message then falls from above 1e-250 to zero at
-    once.
+    Otherwise a power or move may be 0 only if its score is forbidden. A message of zero is then
+    right only if its predecessors are zero or forbidden. This holds if no nonzero message is below
+    1e-250 and no single step multiplies by less than 1e-43, because no message then falls from
+    above 1e-250 to zero in one step.
     """
     if float(powers.amin() * moves.amin()) > 1e-100:
         return True
@@ -174,8 +175,8 @@ _partition.register_autograd(
 def by_loop(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
     """Compute log Z ``(batch,)`` by the forward algorithm, step by step.
 
-    This is the definition, and what second derivatives and forward mode go through. The scale of
-    each step is kept apart, so that float32 keeps the differences of long chains.
+    This is the definition, and second derivatives and forward mode go through it. The scale of each
+    step is summed separately, so that float32 keeps the differences of long chains.
     """
     total = emissions[:, 0].logsumexp(1, keepdim=True)
     alpha = emissions[:, 0] - total
@@ -194,7 +195,7 @@ def _flip(mask: Tensor) -> Tensor:
 
 
 def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
-    """Return log Z ``(batch,)``, and alpha and beta ``(batch, word, tag)``, by the log semiring."""
+    """Return log Z ``(batch,)``, and alpha and beta ``(batch, word, tag)``, in the log semiring."""
     flip = _flip(mask)[..., None].expand_as(emissions)
     both = torch.stack([emissions, emissions.gather(1, flip)]).permute(0, 2, 3, 1).contiguous()
     moves = torch.stack([transitions, transitions.mT])
@@ -206,9 +207,9 @@ def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
 
 
 def backward_messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
-    """Return log Z, ``log p(y_t)`` and the log of beta, which is up to a factor per word.
+    """Return log Z, ``log p(y_t)`` and ``log beta``, where beta is defined up to a factor per word.
 
-    ``beta_t(y)`` sums over all that follows word t, its own emission included.
+    ``beta_t(y)`` sums over the tags of all words after t, and includes the emission of word t.
     """
     found = in_probabilities(emissions, mask, transitions)
     if found is not None:
@@ -222,7 +223,7 @@ def backward_messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> T
 
 
 def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
-    """Compute log Z and the marginals from messages in logs, which hold any scores."""
+    """Compute log Z and the marginals from messages in logs, which can represent any scores."""
     log_z, alpha, beta = _messages(emissions, mask, transitions)
     unary = [beta[:, :1].softmax(2)]
     pairs = torch.zeros_like(transitions).expand(len(emissions), -1, -1)

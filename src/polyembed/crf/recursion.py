@@ -4,7 +4,7 @@
 (the best path).
 
 Many chunks need about ``3 sqrt(length)`` steps instead of ``length``, and `num_tags` times the
-arithmetic: meant for a GPU, where each step costs a kernel launch.
+arithmetic. They are meant for a GPU, where each step costs a kernel launch.
 """
 
 import math
@@ -20,13 +20,14 @@ Reduce = Callable[[Tensor, int], Tensor]
 
 
 def log_sum(x: Tensor, dim: int) -> Tensor:
-    """Return the sum in the log semiring, of finite scores: four kernels, torch's own a dozen."""
+    """Return the log-sum-exp of finite scores, in four kernels where torch's own needs a dozen."""
     return x.amax(dim) - x.log_softmax(dim).amax(dim)
 
 
 def chunk_length(emissions: Tensor) -> int:
-    """Return the steps of a chunk for ``(batch, word, tag)``: all on a CPU, where arithmetic
-    dominates.
+    """Return the number of steps in a chunk for emissions ``(batch, word, tag)``.
+
+    On a CPU, where arithmetic dominates, one chunk has all steps.
     """
     words = emissions.shape[1]
     return max(1, words if emissions.device.type == "cpu" else math.isqrt(words // 2))
@@ -39,9 +40,10 @@ def recur(
 
     Args:
         reduce: `log_sum`, or `torch.amax` in the max semiring.
-        emissions: ``(set, word, tag, batch)``: reducing over a slow axis is faster on a CPU.
-        transitions: ``(set, tag, tag)``.
-        chunk: The steps of a chunk.
+        emissions: The emissions, ``(set, word, tag, batch)``; on a CPU it is faster to reduce over
+            a slow axis.
+        transitions: The transitions, ``(set, tag, tag)``.
+        chunk: The number of steps in a chunk.
 
     Returns:
         The states ``(set, word, tag, batch)``, each shifted so that its largest entry is 0, which

@@ -25,8 +25,8 @@ def log_partition(
 ) -> Values:
     """Compute the log of the sum over all paths of ``exp(score)``, by the forward algorithm.
 
-    The gradient is the marginals; derivatives of higher order go through the textbook's loop. Under
-    ``torch.compile`` and ``torch.export`` this is one operator for all lengths.
+    The gradient is the marginals; higher derivatives go through the textbook's loop. Under
+    ``torch.compile`` and ``torch.export`` the function is one operator for all lengths.
 
     Args:
         emissions: Scores of each tag at each word.
@@ -36,7 +36,7 @@ def log_partition(
         end: Score of each tag at a chain's last position.
 
     Returns:
-        One value for each row in nats, 0 for an empty one; at most -1e35 where every path is
+        One value for each row in nats: 0 for an empty row, at most -1e35 where every path is
         forbidden.
     """
     return partition(*make_chain(emissions, mask, transitions, start, end)[:3])
@@ -52,7 +52,7 @@ def log_prob(
 ) -> Values:
     """Compute ``score - log_partition``, the log-probability of each row's tags, in nats.
 
-    It is -inf for forbidden tags; masked tags may be anything.
+    It is -inf for forbidden tags. Tags at masked positions may be anything.
     """
     chain = make_chain(emissions, mask, transitions, start, end)
     return path_scores(chain, chain.reorder(tags)) - partition(*chain[:3])
@@ -68,20 +68,20 @@ def partial_log_prob(
 ) -> Values:
     """Compute the log-probability of a partial annotation (Tsuboi et al. 2008).
 
-    ``log sum over the paths that agree of exp(score) - log_partition``. Both sums are one call of
-    the forward algorithm, over twice as many rows.
+    It is ``log sum exp(score) - log_partition``, where the sum is over the paths that agree with
+    the annotation. One call of the forward algorithm, over twice as many rows, computes both sums.
 
     Args:
         emissions: The scores of each tag at each word.
-        tags: The tag ids, or -100 where every tag agrees; or of each word the set of tags that
-            agree, ``(batch, word, tag)`` bool. Any value at masked positions.
+        tags: The tag ids, with -100 where every tag agrees; or the set of tags that agree at each
+            word, ``(batch, word, tag)`` bool. Masked positions may have any value.
         mask: True = valid.
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: The score of each tag at a chain's first position.
         end: The score of each tag at a chain's last position.
 
     Returns:
-        One value for each row in nats, -inf where every such path is forbidden.
+        One value for each row in nats, -inf where every path that agrees is forbidden.
     """
     agrees = tags
     if tags.dtype != torch.bool:
@@ -120,5 +120,5 @@ def entropy(
 
 
 def _permitted(scores: Tensor) -> Tensor:
-    """Replace forbidden scores by 0: they have no share in an expectation, nor in its gradient."""
+    """Replace forbidden scores by 0: an expectation and its gradient do not depend on them."""
     return torch.where(scores > FORBIDDEN / 2, scores, 0.0)

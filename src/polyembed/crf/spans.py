@@ -18,11 +18,11 @@ IMPOSSIBLE = float("-inf")
 
 
 class SpanLogProbs(NamedTuple):
-    """The log-probabilities of spans to be entities.
+    """The log-probabilities that spans are entities.
 
     Attributes:
-        log_probs: For each first word, length (1, 2, ...) and type,
-            ``(batch, word, length, type)`` in nats; -inf where there is no such span.
+        log_probs: The log-probability in nats for each first word, length (1, 2, ...) and type,
+            ``(batch, word, length, type)``; -inf where the span does not exist.
         types: The names of the types.
     """
 
@@ -41,33 +41,33 @@ def span_log_probs(
     scheme: Scheme = "bio",
     max_length: int = 8,
 ) -> SpanLogProbs:
-    r"""Compute the probability that precisely this span is an entity of this type.
+    r"""Compute the log-probability that precisely this span is an entity, per span and type.
 
     In BIO, with ``q_t(a, b) = p(y_{t+1} = b | y_t = a)``, an entity of type ``x`` over the words
     ``i, ..., j`` has the probability
 
         p = p(y_i = B-x) q_i(B-x, I-x) ... q_{j-1}(I-x, I-x) (1 - q_j(y_j, I-x)),
 
-    the sum over all paths that have it, read strictly: an ``I-x`` that continues no entity belongs
-    to none. In BIOES and BILOU the last word has ``E-x`` (``L-x``), a single word has ``S-x``
-    (``U-x``), and the last factor is left out. A tag that `tags` lacks has no probability. One
-    forward and one backward pass give all spans.
+    which is the sum over all paths with this entity. Paths are read strictly: an ``I-x`` that
+    continues no entity is not a part of one. In BIOES and BILOU the last word has ``E-x``
+    (``L-x``), a single word has ``S-x`` (``U-x``), and the last factor is left out. A tag that
+    `tags` lacks has probability 0. One forward and one backward pass give all spans.
 
     Args:
         emissions: The scores of each tag at each word.
-        mask: True = valid; a span is of valid words alone, and counts these.
+        mask: True = valid; a span consists of valid words only, and its length counts only these.
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: The score of each tag at a chain's first position.
         end: The score of each tag at a chain's last position.
         tags: The names of the tags in the order of their ids.
         scheme: The scheme of the names: ``"bio"``, ``"bioes"`` or ``"bilou"``.
-        max_length: The most words of a span.
+        max_length: The largest number of words in a span.
 
     Returns:
-        The log-probabilities, by the place of the span's first word, and the types.
+        The log-probabilities, by the position of a span's first word, and the types.
 
     Raises:
-        ValueError: If a name is not of the scheme, or there are not as many as tags.
+        ValueError: If a name does not fit the scheme, or the number of names is not that of tags.
 
     Example:
         >>> zeros = torch.zeros(3)
@@ -111,7 +111,7 @@ def span_log_probs(
         return torch.where(follows, found - ahead.index_select(2, first), IMPOSSIBLE)
 
     def stop(tag: Tensor) -> Tensor:
-        """Return the log-probability of anything but going on inside, ``(batch, word, type)``."""
+        """Return the log-probability that the next tag is not `inside`, ``(batch, word, type)``."""
         others = torch.arange(count, device=moves.device) != inside[:, None]
         rest = torch.where(others, moves[tag], IMPOSSIBLE) + after[:, :, None]
         rest = rest.logsumexp(-1) - ahead.index_select(2, tag)
@@ -124,13 +124,13 @@ def span_log_probs(
     spans = path.new_full((*path.shape[:2], lengths, len(types)), IMPOSSIBLE)
     spans[:, :, 0] = torch.where(chain.mask[..., None], alone, IMPOSSIBLE)
     finish, stay = go(begin, last), go(begin, inside)  # from the first word to the second
-    for by in range(1, lengths):  # a span of so many words more than one
+    for by in range(1, lengths):  # the number of words after the first
         found = path[:, : width - by] + finish[:, by - 1 : width - 1]
         spans[:, : width - by, by] = found + ends[:, by:]
         path = path[:, : width - by] + stay[:, by - 1 : width - 1]
         if by == 1:
             finish, stay = go(inside, last), go(inside, inside)
-    # a forbidden score is a large finite one inside of a chain, or gave inf - inf
+    # a forbidden score is a large finite number inside a chain, or has given inf - inf
     possible = is_possible(log_z)[:, None, None, None] & (spans > -1e20)
     spans = torch.where(possible, spans, IMPOSSIBLE)
     return SpanLogProbs(chain.restore(spans, IMPOSSIBLE), types)
@@ -140,7 +140,7 @@ def _tags_by_type(tags: Sequence[str], scheme: Scheme) -> dict[str, tuple[int, i
     """Return the ids of each type's tags: of the first word, of later words, of the last word and
     of a single word.
 
-    A tag that is missing has the id after the last.
+    A missing tag has the id ``len(tags)``.
     """
     ids: dict[str, dict[str, int]] = {}
     for number, tag in enumerate(tags):
