@@ -1,4 +1,4 @@
-"""The measured tagger in one call."""
+"""The tagger whose scores the documentation reports, in one call."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,7 +26,9 @@ FROZEN_DIM = 200
 """The size that the vectors of a frozen contextual embedder are mapped to."""
 
 MOST_BUCKETS = 65_536
-"""The most rows of a table of hashed features; a small lexicon has fewer, at least three a word."""
+"""The largest number of rows in a table of hashed features. The table of a small lexicon has fewer
+rows, but at least three per word.
+"""
 
 
 def build_tagger(
@@ -38,9 +40,9 @@ def build_tagger(
     tags: Sequence[str] | None = None,
     prepare: Prepare = None,
 ) -> SequenceTagger:
-    """Build the tagger whose scores the documentation reports, from whatever sources there are.
+    """Build the tagger whose scores the documentation reports, from the sources that are given.
 
-    A source that is not given adds no parameters. The same system, part by part::
+    A source that is not given adds no parameters. The same tagger, built part by part::
 
         lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
         hme = HierarchicalMetaEmbedding(
@@ -62,25 +64,25 @@ def build_tagger(
 
     Without any source this is a tagger by spelling alone: characters, surface features and the
     linear path. Sources that were trained on the training sentences themselves add no knowledge
-    and made a small corpus's score worse; give sources of other text.
+    and made the score of a small corpus worse; give sources that were trained on other text.
 
     Args:
-        train: The sentences to train on: the lexicon, the characters and the tags are theirs.
+        train: The sentences to train on; the lexicon, the characters and the tags come from them.
         words: Vectors of words, such as fastText's of each language; their sizes may differ.
         subwords: Vectors of byte pairs of each language.
         contextual: A contextual embedder: a `PretrainedWordEncoder`, trained or frozen, or a
-            `CachedEmbedder`. The tagger is built on its device and holds the embedder itself, not a
-            copy: an encoder that trains belongs to one tagger.
+            `CachedEmbedder`. The tagger is built on the embedder's device. It holds the embedder
+            itself, not a copy, so an encoder that trains belongs to one tagger.
         tags: The tag set in the order of its ids; the sorted tags of `train` if None.
-        prepare: What prepares the words of a sentence, as `SequenceTagger` takes it.
+        prepare: The steps that prepare a sentence's words, as in `SequenceTagger`.
 
     Returns:
-        The tagger, untrained; ``fit(tagger, train, dev)`` trains it as it was measured.
+        The untrained tagger; ``fit(tagger, train, dev)`` trains it as for the reported scores.
 
     Raises:
         ValueError: If `train` has no sentence with a word and a known tag, or a source of `words`
             knows no word of `train`.
-        TypeError: If `contextual` is not a word embedder, or `tags` are a set, which has no order.
+        TypeError: If `contextual` is not a word embedder, or `tags` is a set, which has no order.
 
     Example:
         >>> from polyembed.data import load_sample
@@ -133,7 +135,7 @@ def build_tagger(
 
 
 def _is_frozen(contextual: WordEmbedder) -> bool:
-    """Return whether only the fusion, or single numbers, of an embedder are trained."""
+    """Return whether an embedder trains no matrix outside its fusion."""
     fusion = getattr(contextual, "fusion", None)
     own = set() if fusion is None else set(fusion.parameters())
     return not any(

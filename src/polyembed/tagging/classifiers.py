@@ -46,7 +46,7 @@ class TextClassifier(TextModel):
     """
 
     vectors_per_text = 1
-    """The number of vectors, over words, that are joined to the vector of a text."""
+    """The number of vectors that are joined to the vector of a text where words are pooled."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class TextClassifier(TextModel):
 
     @property
     def reads_pieces(self) -> bool:
-        """Whether texts are pooled over pieces, of a `PretrainedWordEncoder` alone, or words."""
+        """Whether pieces are pooled, as over a `PretrainedWordEncoder` alone, instead of words."""
         return self.encoder is None and hasattr(self.embedder, "piece_vectors")
 
     @abstractmethod
@@ -122,7 +122,7 @@ class TextClassifier(TextModel):
             labels: A name per text.
 
         Returns:
-            ``(batch)`` int64.
+            The ids, ``(batch)`` int64.
 
         Raises:
             ValueError: If a name is outside the label set.
@@ -161,7 +161,7 @@ class TextClassifier(TextModel):
         return list(rows)
 
     def labels_of(self, item: Any) -> list[str]:
-        """Return a list of the text's label."""
+        """Return the text's label in a list."""
         return [item.label]
 
     def check_items(self, items: Sequence[Any]) -> None:
@@ -181,17 +181,18 @@ class TextClassifier(TextModel):
 
 
 class SequenceClassifier(TextClassifier):
-    """A label for each text, as its sentiment: ``softmax(W dropout(pool(vectors)) + b)``.
+    """A label for each text, such as its sentiment: ``softmax(W dropout(pool(vectors)) + b)``.
 
     Over a `PretrainedWordEncoder` alone, the pieces' vectors are pooled, ``[CLS]`` and the other
-    special pieces among them; over any other embedder, or with a sequence encoder above, the words'
-    vectors. Calling the classifier gives the mean loss to train on; `predict` takes raw words.
+    special pieces among them. Over any other embedder, or with a sequence encoder above, the words'
+    vectors are pooled. Calling the classifier gives the mean loss to train on; `predict` takes raw
+    words.
 
     Args:
         embedder: A `PretrainedWordEncoder`, or any other word embedder.
         labels: The label set, in the order of its ids.
         encoder: A sequence encoder over the vectors of words; none if None.
-        pooling: ``"cls"``: the first piece of an encoder of transformers; ``"mean"`` or ``"max"``
+        pooling: ``"cls"`` for the first vector of a transformers encoder; ``"mean"`` or ``"max"``
             over all vectors.
         hidden_size: The size of a layer ``tanh(W' dropout(x) + b')`` before the last; no such layer
             if None.
@@ -202,7 +203,7 @@ class SequenceClassifier(TextClassifier):
         ids ``(batch, word)``, mask ``(batch, word)``, labels ``(batch)``; the loss is a scalar.
 
     Raises:
-        ValueError: If the sizes of parts do not fit, a label is outside the label set, or the
+        ValueError: If the sizes of parts do not fit; if a label is outside the label set; or if the
             pooling is ``"cls"`` over words.
         TypeError: If a mask is not bool, or the embedder does not know its words.
 
@@ -230,7 +231,7 @@ class SequenceClassifier(TextClassifier):
             mask: True = a word; None = all are.
 
         Returns:
-            ``(batch, dim)``.
+            The vectors, ``(batch, dim)``.
         """
         if self.reads_pieces:
             return self._pool_pieces(inputs)
@@ -249,10 +250,10 @@ class SequenceClassifier(TextClassifier):
 
 
 class PairClassifier(TextClassifier):
-    """A label for each pair of texts, as entailment (XNLI) or paraphrase (PAWS-X).
+    """A label for each pair of texts, such as entailment (XNLI) or paraphrase (PAWS-X).
 
-    An encoder of transformers reads both in one row, with its tokenizer's special pieces and token
-    types, and the row is pooled: ``softmax(W dropout(pool([CLS] u [SEP] v [SEP])) + b)``. Over
+    A transformers encoder reads both texts in one row, with its tokenizer's special pieces and
+    token types. The row is pooled: ``softmax(W dropout(pool([CLS] u [SEP] v [SEP])) + b)``. Over
     words (a word embedder, another word encoder, or with a sequence encoder above) each text is
     read by itself, and the vectors ``u`` and ``v`` become ``[u, v, |u - v|, u * v]`` (Conneau et
     al. 2017).
@@ -261,7 +262,7 @@ class PairClassifier(TextClassifier):
         embedder: A `PretrainedWordEncoder`, or any other word embedder.
         labels: The label set, in the order of its ids.
         encoder: A sequence encoder over the vectors of words; none if None.
-        pooling: ``"cls"``: the first piece of an encoder of transformers; ``"mean"`` or ``"max"``
+        pooling: ``"cls"`` for the first vector of a transformers encoder; ``"mean"`` or ``"max"``
             over all vectors.
         hidden_size: The size of a layer ``tanh(W' dropout(x) + b')`` before the last; no such layer
             if None.
@@ -273,7 +274,7 @@ class PairClassifier(TextClassifier):
         the loss is a scalar.
 
     Raises:
-        ValueError: If the sizes of parts do not fit, a label is outside the label set, or the
+        ValueError: If the sizes of parts do not fit; if a label is outside the label set; or if the
             pooling is ``"cls"`` over words.
         TypeError: If the tokenizer takes no pairs, a mask is not bool, or the embedder does not
             know its words.
@@ -296,12 +297,12 @@ class PairClassifier(TextClassifier):
         """Compute the pairs' vectors.
 
         Args:
-            inputs: What `encode` makes: `PairedPieces`, or the inputs of both texts,
+            inputs: The inputs, as `encode` makes them: `PairedPieces`, or the inputs of both texts,
                 ``(batch, 2, ...)``.
-            mask: True = a word; None = all are; not read with `PairedPieces`.
+            mask: True = a word; None = all are. The mask is not read with `PairedPieces`.
 
         Returns:
-            ``(batch, dim)``.
+            The vectors, ``(batch, dim)``.
         """
         if self.reads_pieces:
             return self._pool_pieces(*inputs)
@@ -320,7 +321,7 @@ class PairClassifier(TextClassifier):
         """Turn pairs of texts into the embedder's inputs.
 
         Args:
-            texts: Two lists of words each.
+            texts: Pairs of lists of words.
 
         Returns:
             `PairedPieces` and None; or ids or `Pieces` of both texts, and the mask

@@ -17,14 +17,15 @@ from polyembed.tagging.tagger import Tagged, Tagger
 
 Unit = Literal["word", "sentence", "entity"]
 Score = Literal["adaptive", "probability"]
-FEW_UNSEEN = 50  # a corpus of so many sentences holds words that training did not have
+FEW_UNSEEN = 50  # a new corpus of this many sentences has words that training lacks
 
 
 class ConformalTagger(PretrainedModule):
     r"""A tagger that returns, for each word, the tags that cannot be excluded.
 
-    A tag of a word is in its set if its nonconformity ``a`` is at most the threshold. `calibrate`
-    chooses it on ``n`` sentences that were not trained on, as the smallest ``t`` with
+    A tag is in the set of a word if the tag's nonconformity ``a`` is at most the threshold.
+    `calibrate` chooses the threshold on ``n`` sentences that were not trained on, as the smallest
+    ``t`` with
 
         (1 + sum_i L_i(t)) / (n + 1) <= error,
 
@@ -35,10 +36,11 @@ class ConformalTagger(PretrainedModule):
     because the words of a sentence are not exchangeable. The share of covered words over all
     sentences is not guaranteed, only measured.
 
-    Nonconformity, of the probabilities ``p`` of a word's tags: ``"probability"`` is ``1 - p(y)``,
-    under which a set may be empty; ``"adaptive"`` is the sum of the ``p`` of all tags that are more
-    probable than ``y``, under which the best tag is always in the set. The nonconformity of an
-    entity is ``1 - p(span, type)``, by the exact probability of the span.
+    The nonconformity of a tag ``y`` follows from the probabilities ``p`` of the word's tags. With
+    ``"probability"`` it is ``1 - p(y)``, and a set may be empty. With ``"adaptive"`` it is the sum
+    of the ``p`` of all tags that are more probable than ``y``, and the best tag is always in the
+    set. The nonconformity of an entity is ``1 - p(span, type)``, by the exact probability of the
+    span.
 
     Args:
         tagger: The trained tagger; for entities a `SequenceTagger`.
@@ -91,7 +93,8 @@ class ConformalTagger(PretrainedModule):
     ) -> Self:
         """Choose the threshold on tagged sentences that the tagger was not trained on.
 
-        A warning says so if the tagger's lexicon has every word of 50 sentences or more.
+        If there are 50 sentences or more and the tagger's lexicon has all their words, a warning
+        says that sentences from the training data give no guarantee.
 
         Args:
             tagger: The trained tagger.
@@ -103,12 +106,12 @@ class ConformalTagger(PretrainedModule):
             score: The nonconformity of a word's tag.
 
         Returns:
-            The tagger with its threshold.
+            The conformal tagger with its threshold.
 
         Raises:
-            ValueError: If there are too few sentences for this error: ``1 / error - 1`` are needed;
-                or too many tags or entities are of a kind that is never predicted.
-            TypeError: If entities are asked of a tagger that predicts none.
+            ValueError: If fewer than ``1 / error - 1`` sentences count, or too many tags or
+                entities are of a kind that the tagger never predicts.
+            TypeError: If `unit` is ``"entity"`` and the tagger predicts no entities.
         """
         found = cls(tagger, 1.0, error=error, unit=unit, score=score)
         able = unit != "entity" or hasattr(tagger, "predict_entities")
@@ -149,7 +152,7 @@ class ConformalTagger(PretrainedModule):
         return [[(value, 1 / len(values)) for value in values] for values in found if values]
 
     def _of_words(self, texts: Sequence[Any], gold: Sequence[list[Any]]) -> list[list[float]]:
-        """Return the nonconformity of each known tag; of a set of tags, the least."""
+        """Return the nonconformity of each known tag; for a set of tags, the least of them."""
         ids = {tag: i for i, tag in enumerate(self.tagger.tags)}
         found = []
         for labels, p in zip(gold, self.tagger.predict_probabilities(texts), strict=True):
@@ -182,11 +185,11 @@ class ConformalTagger(PretrainedModule):
         return torch.zeros_like(values).scatter(-1, order, values.cumsum(-1) - values)
 
     def forward(self, probabilities: Tensor) -> Tensor:
-        """Return which tags are in the set of each word, from ``(*batch, tag)`` probabilities."""
+        """Return whether each tag is in its word's set, from probabilities ``(*batch, tag)``."""
         return self._nonconformity(probabilities) <= self.threshold
 
     def predict_sets(self, texts: Iterable[Any]) -> list[list[Any]]:
-        """Return what cannot be excluded, from raw words.
+        """Return the tags or entities that cannot be excluded, from raw words.
 
         Args:
             texts: Lists of words, as the tagger's ``predict`` takes them.

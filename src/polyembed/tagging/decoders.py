@@ -3,7 +3,8 @@
 A decoder owns the encoding and the names of its labels. ``encode_labels(labels)`` makes a tensor
 from names, ``loss(features, labels, mask)`` is a mean in nats, ``decode(features, mask)`` gives the
 best labels, and ``labels_of(decoded)`` returns the names of one sentence's labels. A module with
-these methods, ``in_features`` and ``tags`` fits into a `SequenceTagger`, multi-label ones included.
+these methods, ``in_features`` and ``tags`` fits into a `SequenceTagger`; it may be a multi-label
+decoder.
 """
 
 from abc import abstractmethod
@@ -42,14 +43,14 @@ Mask = Bool[Tensor, "batch word"] | None
 
 
 class Decoder(PretrainedModule):
-    """Features to one tag per word: a linear map to emissions, and a rule that chooses tags.
+    """A linear map from features to emissions, and a rule that chooses a tag for each word.
 
     Args:
         in_features: The size of a word's features.
         tags: The names of the tags in the order of their ids, or their number; a `SequenceTagger`
             gives its names to a decoder that was built with a number.
-        extra_emissions: Whether the last features, one per tag, are scores that are added to those
-            of the linear map over the others (`WideAndDeepEncoder`).
+        extra_emissions: Whether the last features, one per tag, are scores (`WideAndDeepEncoder`).
+            They are added to the scores that the linear map gives for the other features.
     """
 
     tags: tuple[str, ...] | int
@@ -151,19 +152,19 @@ class Decoder(PretrainedModule):
     def loss(
         self, features: Features, tags: TagIds | Allowed, mask: Mask = None
     ) -> Float[Tensor, ""]:
-        """Compute the mean loss of the tags in nats; 0 over no tag.
+        """Compute the mean loss of the tags in nats; 0 if no tag is known.
 
         Args:
             features: The words' features.
-            tags: What `encode_labels` returns: tag ids, -100 where a tag is not known, or sets of
-                tags; anything where the mask is off.
+            tags: The tags, as `encode_labels` makes them: tag ids, with -100 where a tag is not
+                known, or sets of tags. They may be anything where the mask is off.
             mask: True = a word; None = all are.
 
         Returns:
-            A scalar.
+            The loss, a scalar.
 
         Raises:
-            ValueError: If a tag is outside the tag set where the mask is on.
+            ValueError: If, on a CPU, a tag is outside the tag set where the mask is on.
         """
 
     @abstractmethod
@@ -180,14 +181,14 @@ class Decoder(PretrainedModule):
 
 
 def options_of(label: Any) -> Any:
-    """Return the labels of which one is right: a set itself, or a list of the only one."""
+    """Return the labels of which one is right: the set itself, or a list of the single label."""
     return label if isinstance(label, set | frozenset) else [label]
 
 
 class CRFDecoder(Decoder):
     """A linear map and a `CRF` (Winata 2021, section 3.2.2).
 
-    ``loss = -mean over sentences of log p(tags)``. If tags are missing or half known (sets of
+    ``loss = -mean over sentences of log p(tags)``. If tags are missing or partly known (sets of
     tags), ``p`` is the probability of all sequences that agree with the known part: ``log p = log
     Z(allowed) - log Z``.
 
@@ -195,14 +196,14 @@ class CRFDecoder(Decoder):
         in_features: The size of a word's features.
         tags: The names of the tags in the order of their ids, or their number.
         constraints: The tags that may begin, follow each other and end, in training and decoding.
-        extra_emissions: Whether the last features, one per tag, are scores that are added to those
-            of the linear map over the others (`WideAndDeepEncoder`).
+        extra_emissions: Whether the last features, one per tag, are scores (`WideAndDeepEncoder`).
+            They are added to the scores that the linear map gives for the other features.
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
 
     Raises:
-        ValueError: If shapes do not fit, or a tag id is outside the tag set.
+        ValueError: If shapes do not fit, or, on a CPU, a tag id is outside the tag set.
         TypeError: If the mask is not bool.
 
     Example:
@@ -242,24 +243,24 @@ class CRFDecoder(Decoder):
 class SoftmaxDecoder(Decoder):
     """A linear map and a softmax for each word on its own.
 
-    ``loss = -mean over words of log softmax(W h + b)[tag]``, of a set of tags the log of their sum.
-    Words of unknown tag, or with a set of all tags, do not count.
+    ``loss = -mean over words of log softmax(W h + b)[tag]``; for a set of tags, the log of the sum
+    of their probabilities. Words with an unknown tag or a set of all tags do not count.
 
     Args:
         in_features: The size of a word's features.
         tags: The names of the tags in the order of their ids, or their number.
         dropout: The dropout probability of the features, in training.
         criterion: Another loss of the words' scores and tags: `LabelCrossEntropy` with weights or
-            smoothing, `FocalLoss`, or a module of your own,
-            ``(logits (*batch, label), labels (*batch))`` to a mean in nats, for which a tag of -100
-            must not count.
+            smoothing, `FocalLoss`, or a module of your own from
+            ``(logits (*batch, label), labels (*batch))`` to a mean in nats. Your module must not
+            count a tag of -100. The cross-entropy if None.
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
 
     Raises:
-        ValueError: If shapes do not fit, or a tag id is outside the tag set.
-        TypeError: If the mask is not bool.
+        ValueError: If shapes do not fit, or, on a CPU, a tag id is outside the tag set.
+        TypeError: If the mask is not bool, or a criterion gets sets of tags.
 
     Example:
         >>> decoder = SoftmaxDecoder(8, ["X", "VERB", "NOUN"])
@@ -303,7 +304,7 @@ class SoftmaxDecoder(Decoder):
     def decode(self, features: Features, mask: Mask = None) -> TagIds:
         """Return the id of each word's most likely tag; -100 where masked or scores are NaN."""
         best, tags = self.emissions(features, mask).max(-1)
-        sound = best > float("-inf")  # not so of NaN
+        sound = best > float("-inf")  # False for NaN
         return torch.where(sound if mask is None else sound & mask, tags, IGNORE_INDEX)
 
     def probabilities(self, features: Features, mask: Mask = None) -> Emissions:

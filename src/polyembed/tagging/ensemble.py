@@ -20,13 +20,13 @@ from polyembed.text.lexicon import Lexicon
 class VotingEnsemble(Tagger):
     """Taggers of one tag set that vote (Winata 2021, HME-Ensemble): a tagger like each of them.
 
-    - ``"hard"``: each word's tag is the one that most members decode; of equally many votes, that
-      of the earliest member among them (`polyembed.functional.majority_vote`).
-    - ``"soft"``: the tag of the highest mean probability, ``argmax_y 1/M sum_m p_m(y)``: a
-      softmax's probabilities, or a CRF's marginals.
+    - ``"hard"``: each word's tag is the one that most members decode. If tags have equally many
+      votes, the tag of the earliest member wins (`polyembed.functional.majority_vote`).
+    - ``"soft"``: the tag of the highest mean probability, ``argmax_y 1/M sum_m p_m(y)``, where
+      ``p_m`` is a softmax's probability or a CRF's marginal.
     - ``"entity"``: the entities that more than half of the members decode
-      (`polyembed.functional.entity_vote`): always a valid BIO sequence, which the other two need
-      not give.
+      (`polyembed.functional.entity_vote`). The result is always a valid sequence of the scheme,
+      which the other two votes do not guarantee.
 
     Calling the ensemble gives the mean of the members' losses: each member gets its own gradient,
     divided by the number of members.
@@ -43,8 +43,8 @@ class VotingEnsemble(Tagger):
         ids ``(batch, word)``, tags and mask ``(batch, word)``; the loss is a scalar.
 
     Raises:
-        ValueError: If there is no member, tag sets differ, or an entity vote meets tags that are
-            not BIO.
+        ValueError: If `members` is empty; if tag sets differ; or if, for an entity vote, a tag does
+            not fit the scheme or the tag set lacks a tag that the vote can return.
         TypeError: If a member is not a `SequenceTagger`.
 
     Example:
@@ -118,7 +118,7 @@ class VotingEnsemble(Tagger):
 
     @torch.no_grad()
     def decode(self, inputs: Any, mask: Mask = None) -> TagIds:
-        """Vote on the tags: ids, -100 at masked positions and where a member has no tag.
+        """Return the ids of the elected tags; -100 where masked and where a member has no tag.
 
         An entity vote makes the host wait for a GPU.
         """
@@ -140,7 +140,7 @@ class VotingEnsemble(Tagger):
 
     @torch.no_grad()
     def votes(self, inputs: Any, mask: Mask = None) -> Int[Tensor, "voter batch word"]:
-        """Return the tags that each member decodes: ids, -100 at masked positions."""
+        """Return the ids of the tags that each member decodes; -100 at masked positions."""
         return torch.stack([member.decode(x, mask) for member, x in self._each(inputs)])
 
     def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
@@ -183,7 +183,7 @@ class VotingEnsemble(Tagger):
             labels: A list of tag names per sentence.
 
         Returns:
-            ``(batch, word)`` int64.
+            The ids, ``(batch, word)`` int64; with sets of names, ``(batch, word, tag)`` bool.
 
         Raises:
             ValueError: If a name is outside the tag set, or the constraints of a member forbid a

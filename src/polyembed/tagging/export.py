@@ -1,4 +1,4 @@
-"""A tagger as one graph: for `torch.export`, and as an ONNX file that serves without torch."""
+"""A tagger as one graph: for `torch.export`, and as an ONNX file that runs without torch."""
 
 import copy
 import json
@@ -33,11 +33,12 @@ def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
             `SoftmaxDecoder`.
 
     Returns:
-        A program of ``ids (batch, word)`` int64 and ``mask (batch, word)`` bool.
+        A program that takes ``ids (batch, word)`` int64 and ``mask (batch, word)`` bool.
 
     Raises:
-        TypeError: If the model is not a `SequenceTagger`, its embedder is contextual, its decoder
-            is another one, or its encoder is recurrent, which `torch.export` unrolls to one length.
+        TypeError: If the model is not a `SequenceTagger`; if its embedder is contextual; if its
+            decoder is of another class; or if its encoder is recurrent, because `torch.export`
+            unrolls recurrence to one length.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -49,7 +50,7 @@ def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
         >>> emissions.shape, transitions.shape
         (torch.Size([10, 2, 2]), torch.Size([2, 2]))
     """
-    ids = torch.zeros(3, 5, dtype=torch.int64)  # sizes above 1, which torch takes for fixed
+    ids = torch.zeros(3, 5, dtype=torch.int64)  # sizes above 1: torch takes 0 and 1 as fixed
     mask = torch.arange(5) < torch.tensor([[5], [2], [0]])
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("word")}
     with torch.no_grad():
@@ -68,8 +69,8 @@ def export_onnx(
     Args:
         tagger: A `SequenceTagger`, as for `export_program`.
         folder: The folder to write to; it is made if it is missing.
-        words: Words beyond the lexicon's that are baked too, with the vectors that they would have
-            in `predict`.
+        words: Words to bake in addition to the lexicon's, with the vectors that they have in
+            `predict`.
 
     Raises:
         TypeError: If `export_program` does not take the tagger, or the tagger has `prepare`, since
@@ -97,7 +98,7 @@ def export_onnx(
     }
     axes = {0: "batch", 1: "word"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about its own calls
+        warnings.simplefilter("ignore")  # torch's own warnings about its own calls
         program = torch.onnx.export(
             export_program(tagger),
             dynamo=True,
@@ -117,7 +118,7 @@ def export_onnx(
 
 
 class _Graph(nn.Module):
-    """Ids and mask to emissions and, of a CRF, its scores; a copy on the CPU, in float32."""
+    """A copy of a tagger on the CPU in float32: ids and mask to emissions and a CRF's scores."""
 
     def __init__(self, tagger: SequenceTagger) -> None:
         _check_tagger(tagger)
@@ -140,7 +141,7 @@ class _Graph(nn.Module):
 
 
 def _check_tagger(tagger: SequenceTagger) -> None:
-    """Require a tagger whose graph has free sizes."""
+    """Require a tagger whose graph can take batches of any size."""
     rule = "be a SequenceTagger (of an ensemble, export each member)"
     require_type(isinstance(tagger, SequenceTagger), "tagger", rule, tagger)
     rule = "be a type embedder, of which a table can be baked"

@@ -1,4 +1,4 @@
-"""Losses as modules, for decoders and classifiers, and weights against rare labels."""
+"""Losses as modules, for decoders and classifiers, and weights that balance rare labels."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ from polyembed.saving import PretrainedModule
 
 
 class Criterion(PretrainedModule):
-    """Scores and labels to a loss: ``(logits (*batch, label), labels (*batch))`` to a mean in nats.
+    """A loss: from ``(logits (*batch, label), labels (*batch))`` to a mean in nats.
 
     The label -100 is not counted, whatever its scores are; the mean over no label is 0. Members:
     `LabelCrossEntropy`, `FocalLoss`.
@@ -24,7 +24,7 @@ class Criterion(PretrainedModule):
         weights: A weight per label, in the order of their ids, 0 or more; all 1 if None.
 
     Raises:
-        ValueError: If a weight is negative or not finite, or there is none.
+        ValueError: If a weight is negative or not finite, or `weights` is empty.
     """
 
     weights: nn.Parameter | None
@@ -53,7 +53,7 @@ class LabelCrossEntropy(Criterion):
     Args:
         weights: A weight per label, in the order of their ids, 0 or more (`class_weights`); all 1
             if None.
-        label_smoothing: The share ``s`` of a label that all labels share, in [0, 1).
+        label_smoothing: The share ``s`` of the target that all labels share evenly, in [0, 1).
 
     Shape:
         logits ``(*batch, label)``, labels ``(*batch)``; the loss is a scalar.
@@ -68,7 +68,7 @@ class LabelCrossEntropy(Criterion):
         >>> criterion(torch.zeros(2, 2), torch.tensor([0, -100]))
         tensor(0.6931)
 
-    Where no label counts, torch's mean is NaN and this one 0.
+    Where no label counts, torch's mean is NaN and this mean is 0.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class FocalLoss(Criterion):
     `polyembed.functional.focal_loss`.
 
     Args:
-        gamma: How much less an already likely label counts, 0 or more; 0 is the cross-entropy.
+        gamma: The exponent by which an already likely label counts less, 0 or more. With 0 the loss
+            is the cross-entropy.
         weights: A weight per label, in the order of their ids, 0 or more (`class_weights`); all 1
             if None.
 
@@ -156,7 +157,7 @@ def class_weights(labels: Iterable[str], names: Sequence[str]) -> list[float]:
 
 
 def check_criterion(criterion: nn.Module | None, num_labels: int) -> None:
-    """Require a loss for so many labels, or none."""
+    """Require one weight per label, if the criterion has weights."""
     if isinstance(criterion, Criterion) and criterion.weights is not None:
         found = len(criterion.weights)
         require(found == num_labels, "criterion", f"have weights for {num_labels} labels", found)

@@ -35,14 +35,14 @@ Mask = npt.NDArray[np.bool_]
 class OnnxTagger:
     """A tagger that `export_onnx` wrote: words in, tags out, by onnxruntime and NumPy alone.
 
-    Over a CRF's emissions, `viterbi` finds the best tags; over others each word has its own best
+    Over a CRF's emissions, `viterbi` finds the best tags; without a CRF, each word has its own best
     tag. Words that ``tagger.json`` does not list share the vector of the unknown word. A word is
-    looked up as the tagger's `Lexicon` did, with its normal form and lower case.
+    looked up as in the tagger's `Lexicon`, with its normal form and lower case.
 
     Args:
         folder: The folder that `export_onnx` wrote.
-        session_options: The ``SessionOptions`` of onnxruntime, such as the number of threads; its
-            own choice if None.
+        session_options: The ``SessionOptions`` of onnxruntime, such as the number of threads;
+            onnxruntime's defaults if None.
         providers: The execution providers of onnxruntime.
 
     Attributes:
@@ -90,7 +90,7 @@ class OnnxTagger:
         )
 
     def encode(self, sentences: Iterable[Iterable[str]]) -> tuple[Ids, Mask]:
-        """Turn words into ids, padded to the longest.
+        """Turn words into ids, padded to the longest sentence.
 
         Args:
             sentences: Lists of words.
@@ -136,7 +136,7 @@ class OnnxTagger:
 
         Args:
             ids: The ids, as `encode` makes them.
-            mask: True = a word; holes are skipped as if they were not there.
+            mask: True = a word; masked positions between words are skipped.
 
         Returns:
             Tag ids ``(batch, word)``, -100 at masked positions, in rows of which a CRF forbids
@@ -145,7 +145,7 @@ class OnnxTagger:
         emissions, *scores = self.scores(ids, mask)
         if scores:
             return viterbi(emissions, mask, *scores)
-        sound = emissions.max(-1, initial=-np.inf) > -np.inf  # not so of NaN
+        sound = emissions.max(-1, initial=-np.inf) > -np.inf  # False for NaN
         return np.where(mask & sound, emissions.argmax(-1), IGNORE_INDEX)
 
     def predict(
@@ -162,7 +162,7 @@ class OnnxTagger:
 
         Raises:
             TypeError: If a sentence is not a list of strings.
-            ValueError: If the scores of a sentence leave it no path.
+            ValueError: If scores are NaN or forbid every path, so that a word has no tag.
         """
         rows = _check_sentences(sentences)
         found: list[list[str]] = [[] for _ in rows]

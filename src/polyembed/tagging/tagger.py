@@ -38,7 +38,7 @@ from polyembed.text.pieces import Pieces
 
 Step = Callable[[list[str]], Sequence[str]]
 Prepare = Step | Sequence[Step] | None
-"""A function from the words of a sentence to as many words, or several, run in order."""
+"""A function from a sentence's words to as many words, or several functions, run in order."""
 
 
 class Tagged(Protocol):
@@ -59,9 +59,9 @@ class PredictedEntity(NamedTuple):
     """An entity and its probability.
 
     Attributes:
-        start: The number of its first word.
-        end: The number of the word after its last.
-        label: Its type.
+        start: The number of the entity's first word.
+        end: The number of the word after the entity's last word.
+        label: The entity's type.
         probability: The probability that precisely this span is an entity of this type.
     """
 
@@ -93,7 +93,9 @@ class Tagger(TextModel):
         """Turn the tags of sentences into what `forward` takes, as the decoder encodes them."""
 
     def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
-        """Build a training batch; words that an encoder cut off have no vector and leave the loss.
+        """Build a training batch.
+
+        Words that an encoder cut off have no vector and are left out of the loss.
 
         Args:
             items: Objects with ``words`` and ``tags``.
@@ -123,7 +125,7 @@ class Tagger(TextModel):
         return tags
 
     def check_items(self, items: Sequence[Tagged]) -> None:
-        """Raise a `ValueError` for a tag or a sequence of tags that the decoder cannot say."""
+        """Raise a `ValueError` for a tag or a sequence of tags that the decoder cannot encode."""
         self.encode_labels([item.tags for item in items])
 
     def _label_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[Any]]:
@@ -184,7 +186,7 @@ class SequenceTagger(Tagger):
         tags: The tag set, in the order of its ids.
         encoder: A sequence encoder over the embedder's vectors, or None.
         decoder: The decoder of these tags; a `CRFDecoder` if None.
-        prepare: What prepares the words of a sentence wherever the tagger takes raw words, in
+        prepare: The steps that prepare a sentence's words wherever the tagger takes raw words, in
             training and prediction: a `Normalizer`, a transliterator, a function from a list of
             words to as many words, or a list of these, run in order. None changes no words. A
             function that is not a `Configurable` cannot be saved.
@@ -193,10 +195,10 @@ class SequenceTagger(Tagger):
         inputs of ``(batch, word)`` words, tags and mask ``(batch, word)``; the loss is a scalar.
 
     Raises:
-        ValueError: If the sizes or tags of parts do not fit, a tag is outside the tag set, an id
-            outside the lexicon, or `prepare` makes more or fewer words of a sentence.
-        TypeError: If the mask is not bool, or the embedder does not know its words (an
-            `nn.Embedding`).
+        ValueError: If the sizes or tags of parts do not fit; if a tag is outside the tag set or an
+            id outside the lexicon; or if `prepare` changes the number of words of a sentence.
+        TypeError: If the mask is not bool, or the embedder does not know its words, as an
+            `nn.Embedding`.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -277,7 +279,7 @@ class SequenceTagger(Tagger):
             mask: True = a word; None = all are.
 
         Returns:
-            A scalar.
+            The loss, a scalar.
         """
         return self.decoder.loss(self.features(inputs, mask), tags, mask)
 
@@ -300,7 +302,8 @@ class SequenceTagger(Tagger):
             labels: A list of tags per sentence; None or `MISSING_TAG` for a tag that is not known.
 
         Returns:
-            The ids of the tags, ``(batch, word)``, padded with -100.
+            The decoder's tensor; of a `Decoder` the ids of the tags, ``(batch, word)``, padded with
+            -100, or the sets of tags.
         """
         return self.decoder.encode_labels(labels)
 
@@ -345,13 +348,13 @@ class SequenceTagger(Tagger):
         """Return entities with their exact probabilities from raw words; see `predict`.
 
         The probability is the sum over all sequences of tags in which precisely this span is an
-        entity of this type (`polyembed.crf.span_log_probs`). An entity off the best path is found,
-        too.
+        entity of this type (`polyembed.crf.span_log_probs`). Entities that are not on the best path
+        are found too.
 
         Args:
             texts: Lists of words.
             min_probability: The least probability of an entity.
-            max_words: The most words of an entity.
+            max_words: The largest number of words in an entity.
             overlapping: Whether entities may overlap; if not, the most probable of overlapping
                 entities is returned.
             batch_size: The number of texts at once, as in `predict`.
@@ -436,7 +439,7 @@ class TokenClassifier(SequenceTagger):
         encoder: A sequence encoder over the embedder's vectors, or None.
         dropout: The dropout probability of the words' features, in training.
         criterion: The loss; cross-entropy if None (see `SoftmaxDecoder`).
-        prepare: What prepares the words, as in `SequenceTagger`.
+        prepare: The steps that prepare a sentence's words, as in `SequenceTagger`.
 
     Shape:
         The same as of `SequenceTagger`.

@@ -1,4 +1,4 @@
-"""What every model of texts has in common: batches to train on, predictions for raw words."""
+"""The base of all models of texts: batches to train on, predictions for raw words."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -80,7 +80,7 @@ class TextModel(PretrainedModule):
         """Return a model whose lexicon has each of `words`, with the same parameters.
 
         Args:
-            words: Any words, known ones among them; of a tagger with `prepare`, the result of
+            words: Any words, known ones among them; for a tagger with `prepare`, the result of
                 `words_of`.
 
         Returns:
@@ -97,15 +97,15 @@ class TextModel(PretrainedModule):
 
         Args:
             texts: Lists of words, or pairs of them for a model of pairs. A tagger gives an empty
-                one no tags.
+                list no tags.
             batch_size: The number of texts of similar length that are labelled at once.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:
-            A label per text, in the order given: a tagger's is a list, a tag per word.
+            A label per text, in the order given; a tagger's label is a list with a tag per word.
 
         Raises:
-            TypeError: If a string is in place of the texts or of a list of words.
+            TypeError: If a string is given in place of the texts or of a list of words.
             ValueError: If the scores of a text are NaN, or all labels are forbidden.
         """
         return list(self.predict_stream(texts, batch_size=batch_size, progress=progress))
@@ -137,14 +137,14 @@ class TextModel(PretrainedModule):
             progress: Whether to show a progress bar, as in `predict`.
 
         Returns:
-            The labels, one per text, in order.
+            An iterator over the labels, one per text, in order.
         """
         return self._stream(texts, batch_size, progress, type(self)._label_batch)
 
     def _stream(
         self, texts: Iterable[Any], batch_size: int, progress: bool | None, predict: Predict
     ) -> Iterator[Any]:
-        """Check the arguments, then yield what `predict` makes of a model and numbered texts."""
+        """Check the arguments, then yield the results of `predict` for numbered texts."""
         check_positive(batch_size=batch_size)
         require_type(not isinstance(texts, str), "texts", "be an iterable of texts", texts)
 
@@ -220,7 +220,7 @@ def check_names(name: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of so many values; the last may be shorter."""
+    """Yield lists of `size` values; the last list may be shorter."""
     rest = iter(values)
     while chunk := list(islice(rest, size)):
         yield chunk
@@ -239,7 +239,7 @@ def to_device(inputs: Any, device: torch.device | str) -> Any:
 
     Args:
         inputs: The result of ``encode`` or ``collate``: tensors, `Pieces`, tuples, lists and dicts
-            of them. The rest stays.
+            of them. Other values are not changed.
         device: The device to move to.
 
     Returns:
