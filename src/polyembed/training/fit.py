@@ -25,7 +25,7 @@ from polyembed.training.options import DEFAULTS, FitOptions, measure
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epoch, sizes_of
 
 Item = Tagged | Labelled
-"""What a model is trained on: words with tags, words with a label, or a labelled pair of texts."""
+"""A training item: words with tags, words with a label, or a labelled pair of texts."""
 
 
 def fit(
@@ -39,22 +39,22 @@ def fit(
     on_epoch: Callable[[Epoch], object] | None = None,
     progress: bool | None = None,
 ) -> FitResult:
-    """Train a tagger or a classifier and keep the best epoch of the development set.
+    """Train a tagger or a classifier and keep the weights of the best epoch on `dev`.
 
-    Batches hold texts of like length in random order. Every epoch draws its order and its dropout
-    from `seed` and its own number, inside a fork of the global random state. So an interrupted
-    training continues after its last finished epoch and reaches the same numbers. Its checkpoint is
-    refused where options, sizes, tags or the numbers of texts differ; only `num_train_epochs`,
-    `patience` and `max_decreases` may change. It cannot tell other texts, vectors or words of the
-    same number: start those in another folder.
+    Batches hold texts of similar length in random order. The order and the dropout of an epoch
+    follow from `seed` and the epoch's number, inside a fork of the global random state. So an
+    interrupted training continues after its last finished epoch and reaches the same numbers. Its
+    checkpoint is refused if options, sizes, tags or the numbers of texts differ; only
+    `num_train_epochs`, `patience`, `max_decreases` and `scheme` may change. Other texts, vectors or
+    words of the same number are not noticed: use another folder for them.
 
     Args:
         model: The model to train, on the device that it is on: a `SequenceTagger` or
             `TokenClassifier`, a `SequenceClassifier`, a `PairClassifier` or a `VotingEnsemble`.
         train: Objects with ``words`` and ``tags``; for a classifier ``words`` and ``label``, or
-            ``first``, ``second`` and ``label``. Those without any word are left out.
-        dev: The same, to choose the epoch by; words unseen in training get their vectors as in
-            `predict`.
+            ``first``, ``second`` and ``label``. Objects without any word are left out.
+        dev: Objects of the same kind, by which the best epoch is chosen. Words unseen in training
+            get their vectors as in `predict`.
         options: The epochs, batch size, optimiser, metric and the rest.
         seed: The seed of the batches' order and of dropout.
         checkpoint: A folder for the state after each epoch; if it holds one, training continues
@@ -66,11 +66,12 @@ def fit(
         The best epoch and the history.
 
     Raises:
-        ValueError: If there is nothing to train on or to measure, a tag or label of `train` is
-            outside the set, a sentence has another number of tags than of words, the loss or the
-            weights are not finite (the model then has the best epoch's, if one was finished), or a
-            checkpoint is damaged or of another training.
-        TypeError: If the model is wrapped, as by `DistributedDataParallel`, or another module.
+        ValueError: If `train` has no word; if `train` or `dev` has no known label; if a tag or
+            label of `train` is outside the set; if a sentence has another number of tags than of
+            words; if the loss, the weights or the score are not finite (the model then has the
+            weights of the best epoch, if one was finished); or if a checkpoint is damaged or of
+            another training.
+        TypeError: If the model is wrapped, as by `DistributedDataParallel`, or is another module.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -103,7 +104,7 @@ def fit(
 
 
 class _Training:
-    """The epochs of one training, checked before its first step."""
+    """The epochs of one training; all arguments are checked before the first step."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class _Training:
             for i, item in enumerate(items):
                 try:
                     labels = model.labels_of(item)
-                    model.words_of([model.text_of(item)], i)  # they can be prepared
+                    model.words_of([model.text_of(item)], i)  # raises if they cannot be prepared
                 except ValueError as error:
                     raise ValueError(f"{name}[{i}]: {error}") from error
                 known[name] |= any(label is not None for label in labels)
@@ -166,7 +167,7 @@ class _Training:
         self.state = TrainingState(model, others, checkpoint=checkpoint, about=about)
 
     def epoch(self, number: int, progress: bool | None) -> Epoch:
-        """Train and evaluate once."""
+        """Train for one epoch, and evaluate."""
         start = time.perf_counter()
         torch.manual_seed(self.seed * 1_000_003 + number)
         self.model.train()
@@ -210,7 +211,7 @@ class _Training:
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
     def _batches(self, epoch: int) -> Iterator[list[Item]]:
-        """Yield batches of like length in random order.
+        """Yield batches of texts of similar length, in random order.
 
         Texts are shuffled, then sorted inside pools of batches, then batches are shuffled.
         """
@@ -271,7 +272,7 @@ def fit_ensemble(
     """Train a member per seed, and let the members vote (HME-Ensemble of Winata 2021).
 
     Each member is the result of ``fit(build(seed), train, dev, options, seed=seed)``. With a
-    `folder`, the same call continues where an interrupted call stopped; finished members are read.
+    `folder`, the same call continues where an interrupted call stopped, and reads finished members.
     Several processes can share the work by training different ``seeds`` in one folder; a last call
     with all seeds reads the members.
 
@@ -279,11 +280,11 @@ def fit_ensemble(
         build: A function from a seed to an untrained tagger; it is called with torch's random state
             seeded. Members may share frozen parts, such as word vectors or a frozen encoder.
         train: Objects with ``words`` and ``tags``.
-        dev: The same, to choose each member's epoch by.
+        dev: Objects of the same kind, by which each member's best epoch is chosen.
         options: The options of `fit`.
-        seeds: A seed per member: of its initial weights, its batches and its dropout.
+        seeds: A seed per member, for its initial weights, its batches and its dropout.
         vote: How the ensemble votes; see `VotingEnsemble`.
-        folder: Where checkpoints of members are kept, in ``member-<seed>``; nowhere if None.
+        folder: The folder of the members' checkpoints, in ``member-<seed>``; not written if None.
         progress: Whether to show a progress bar; if None, only on a terminal.
 
     Returns:
@@ -325,9 +326,10 @@ def fit_ensemble(
 class DataCollatorForWords:
     """Batches for any training loop: the arguments of a tagger's or classifier's `forward`.
 
-    ``model(**batch)`` is the mean loss. Rows are what `fit` takes, or mappings with the same keys,
-    as `datasets` gives them. Words that the model's lexicon lacks are unknown here, while `predict`
-    gives them vectors of their own; the model of ``model.with_words(words)`` knows them.
+    ``model(**batch)`` is the mean loss. Rows are objects as `fit` takes them, or mappings with the
+    same keys, as `datasets` gives them. Words that the model's lexicon lacks are unknown here,
+    while `predict` gives them vectors of their own; the model ``model.with_words(words)`` knows
+    them.
 
     Args:
         model: The tagger or classifier.

@@ -33,8 +33,9 @@ class AdaptationResult(NamedTuple):
     """The result of an adaptation; the model holds the last step's weights.
 
     Attributes:
-        losses: The mean masked-LM loss, in nats, of each `logging_steps` steps; of all steps of
-            this call if they are fewer; empty if a folder's training was finished before.
+        losses: The mean masked-LM losses in nats: one per `logging_steps` steps, or one over all
+            steps of this call if they are fewer. Empty if the training of a folder was already
+            finished.
         steps: The number of steps of the optimiser.
     """
 
@@ -49,15 +50,15 @@ def _masked_batch(
 
     Which pieces are masked is drawn here, anew for each batch; transformers'
     `DataCollatorForLanguageModeling` does the rest: of the masked pieces, 80 % become the mask
-    piece, 10 % random pieces, and 10 % stay (Devlin et al. 2019). A batch in which chance chose no
-    piece gets one.
+    piece, 10 % random pieces, and 10 % stay (Devlin et al. 2019). If chance draws no piece of a
+    batch, one piece is masked.
     """
     drawn = [_draw(example, mlm_probability, whole_word_mask) for example in examples]
     if not torch.cat(drawn).any():  # the mean over no piece would be NaN
         row = int(torch.randint(len(examples), ()))
         places = [i for i, special in enumerate(examples[row].special) if not special]
         drawn[row][places[int(torch.randint(len(places), ()))]] = True
-    # to transformers' collator every piece that was not drawn is special
+    # every piece that was not drawn is marked as special for transformers' collator
     features = [
         {"input_ids": example.ids, "special_tokens_mask": (~row).long().tolist()}
         for example, row in zip(examples, drawn, strict=True)
@@ -103,11 +104,11 @@ def adapt_masked_lm(
     over a batch, where each piece is in M with probability `mlm_probability` and x~ has, in the
     places of M, 80 % mask pieces, 10 % random pieces and 10 % the pieces themselves (Devlin et al.
     2019; on code-switched text: 2503.07990, section "Method Summary"). Masks are drawn anew in each
-    epoch. With `whole_word_mask` words are drawn, and all their pieces masked.
+    epoch. With `whole_word_mask`, words are drawn and all their pieces are masked.
 
-    With `mask_switches`, pieces of words at or next to a switch of language are masked with
-    priority (after Das et al. 2023): both words of a switch, across words without a language such
-    as punctuation. If k of n pieces belong to such words, each of the k is in M with probability
+    With `mask_switches`, the pieces of both words at a switch of language are masked with priority
+    (after Das et al. 2023). Words without a language between the two, such as punctuation, are
+    skipped. If k of n pieces belong to words at a switch, each of the k is in M with probability
     ``q = min(1, n p / k)`` and each other piece with ``(n p - k q) / (n - k)``, where p is
     `mlm_probability`. The expected number of pieces in M is n p, as without `mask_switches`.
 
@@ -117,10 +118,11 @@ def adapt_masked_lm(
 
     Args:
         model: A transformers model for masked language modelling.
-        tokenizer: Its tokenizer, a fast one, with a mask piece.
+        tokenizer: The model's tokenizer; it must be fast and have a mask piece.
         texts: Strings; a path or a sequence of `Path`, of files with a text per line (``.xz``,
             ``.gz`` and ``.bz2`` are opened as such); or a function that returns an iterable. A bare
-            string is a path. With `mask_switches`, objects with ``words`` and ``languages``.
+            string is a path. With `mask_switches`, texts are objects with ``words`` and
+            ``languages``.
         args: The epochs or steps, batch size, learning rate, schedule, precision, device, seed,
             ``logging_steps``, ``save_steps`` and so on; transformers' defaults if None, with seed 0
             and a loss every 50 steps. Evaluation, reports and uploads are switched off.
@@ -130,9 +132,9 @@ def adapt_masked_lm(
         max_length: The largest number of pieces of an example, special ones included.
         truncation: Whether the rest of a longer text is dropped.
         folder: A folder for the Trainer's checkpoints. If it holds one, the Trainer continues from
-            there, even with other texts and arguments, so use one folder per adaptation. The
-            numbers of an uninterrupted run need ``save_strategy="epoch"``. No checkpoint is written
-            if None.
+            there, even with other texts and arguments, so use one folder per adaptation. Only
+            ``save_strategy="epoch"`` gives the numbers of an uninterrupted run. No checkpoint is
+            written if None.
         progress: Whether to show a progress bar; if None, only on a terminal.
 
     Returns:
@@ -140,7 +142,7 @@ def adapt_masked_lm(
 
     Raises:
         ImportError: If accelerate, which the Trainer needs, is missing.
-        ValueError: If there is nothing to train on, an option is out of range, or the loss does not
+        ValueError: If no text has a piece; if an option is out of range; or if the loss does not
             stay finite.
         TypeError: If the model has no masked-LM head, the tokenizer is slow, or texts are not
             strings.
@@ -242,7 +244,7 @@ def _at_switches(encoder: ExampleEncoder, sentences: Sequence[Any]) -> Iterator[
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Restore what a Trainer changes: the device, modes, random states, gradients."""
+    """Restore the device, modes and random states that a Trainer changes; drop its gradients."""
     home = next(model.parameters()).device
     modes = [(module, module.training) for module in model.modules()]
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002

@@ -1,4 +1,4 @@
-"""How well a masked language model knows held-out text."""
+"""The pseudo-perplexity of a masked language model on held-out text."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from polyembed.tagging.text_model import batches_by_length
 from polyembed.training.masked_text import Example, ExampleEncoder, Texts, read_texts
 
 Row: TypeAlias = tuple[list[int], list[int]]
-"""The ids of an example's pieces, and the places to mask."""
+"""The ids of an example's pieces, and the positions to mask."""
 
 
 def perplexity(
@@ -32,21 +32,21 @@ def perplexity(
 
     .. math:: \exp\Bigl(-\frac{1}{|M|} \sum_{i \in M} \log p(x_i \mid x_{\setminus M})\Bigr)
 
-    In each example of n pieces, `mlm_probability` of them, rounded, at least one, are replaced by
-    the mask piece. Which ones depends on `seed` and the example alone: the same before and after an
-    adaptation, in whatever order and batch. The mean runs over the masked pieces of all texts.
-    Figures of tokenizers that differ are not comparable.
+    In each example of n pieces, ``n * mlm_probability`` pieces, rounded but at least one, are
+    replaced by the mask piece. The choice depends on `seed` and the example alone: it is the same
+    before and after an adaptation, in any order and batch. The mean runs over the masked pieces of
+    all texts. The values of different tokenizers are not comparable.
 
     Deviations: none of the papers defines it; pseudo-perplexity is also the name of the product
     over all pieces, each masked alone, which costs a pass per piece.
 
     Args:
-        model: A transformers model for masked language modelling; in evaluation mode for the while.
-        tokenizer: Its tokenizer, a fast one, with a mask piece.
+        model: A transformers model for masked language modelling; it runs in evaluation mode.
+        tokenizer: The model's tokenizer; it must be fast and have a mask piece.
         texts: The texts, as in `adapt_masked_lm`.
         mlm_probability: The share of pieces that are masked.
         max_length: The largest number of pieces of an example, special ones included; a longer text
-            becomes several.
+            becomes several examples.
         truncation: Whether the rest of a longer text is dropped.
         batch_size: The number of examples per pass.
         seed: The seed of the masks.

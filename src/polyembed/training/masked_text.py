@@ -17,17 +17,17 @@ from polyembed.text.pieces import word_opener
 OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 Texts = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
-"""Strings; the path of a file with a text per line, or several; or a function of strings."""
+"""Strings; the path of a file with a text per line, or several paths; or a function of strings."""
 
 
 class Example(NamedTuple):
-    """The pieces of a text, with special ones.
+    """The pieces of a text, special pieces included.
 
     Attributes:
         ids: The ids of the pieces.
         special: 1 for a special piece, 0 for another.
         words: The number of the word of each piece; None for a special piece.
-        priority: Whether a piece is masked before others; empty if none is.
+        priority: Whether each piece is masked before others; empty if no piece is.
     """
 
     ids: list[int]
@@ -42,7 +42,7 @@ class Example(NamedTuple):
 
 
 class ExampleEncoder:
-    """Turns texts into examples that fit a model, after checking model and tokenizer."""
+    """An encoder of texts as examples that fit a model; it checks the model and the tokenizer."""
 
     def __init__(
         self, model: Any, tokenizer: Any, *, max_length: int, truncation: bool = False
@@ -68,7 +68,7 @@ class ExampleEncoder:
         self.max_length, self.truncation = max_length, truncation
 
     def texts(self, texts: Iterable[str]) -> Iterator[Example]:
-        """Yield the examples of texts: a long one has several, one without pieces has none."""
+        """Yield the examples of texts: a long text has several, a text without pieces has none."""
         for group in chunked(texts, 256):
             kept = [text for text in map(_sound, group) if text.strip()]
             if not kept:
@@ -107,7 +107,7 @@ class ExampleEncoder:
             [self.opener + word if word else word for word in words],
             is_split_into_words=True,
             return_special_tokens_mask=True,
-            verbose=False,  # of a sentence that is longer than the model, which is cut afterwards
+            verbose=False,  # no warning of long sentences, which are cut afterwards
         )
         return Example(encoded["input_ids"], encoded["special_tokens_mask"], encoded.word_ids())
 
@@ -142,8 +142,8 @@ def _words(
 ) -> list[int | None]:
     """Number the words of a text's pieces.
 
-    A word ends where the tokenizer's pre-tokenizer says so, and at a space: some tokenizers split
-    no words. A piece that is only a space belongs to the word after it.
+    A word ends where the tokenizer's pre-tokenizer says so, and at a space, because some tokenizers
+    split no words. A piece that is only a space belongs to the word after it.
     """
     found: list[int | None] = []
     number, last, content_end, opened = -1, None, 0, False

@@ -1,4 +1,4 @@
-"""The loop of MetaXL, and of the baselines it is compared with (Xia 2021)."""
+"""The training loop of MetaXL and of its baselines (Xia 2021)."""
 
 import math
 import os
@@ -29,7 +29,7 @@ OBJECTIVES = ("metaxl", "joint", "joint_rtn", "target_only")
 
 @dataclass(frozen=True, kw_only=True)
 class MetaXLOptions:
-    """How `MetaXLTrainer` trains.
+    """The options of `MetaXLTrainer`.
 
     Attributes:
         objective: ``"metaxl"``, ``"joint"``, ``"joint_rtn"`` or ``"target_only"``; see
@@ -49,13 +49,13 @@ class MetaXLOptions:
             ``"metaxl"`` learns from half of them in a step, so joint training with half as many is
             its control.
         source_temperature: If None, each step reads a batch of every source language. Else it reads
-            one, of a language drawn in proportion to its number of rows to the power ``1 / T``.
-            The rows follow the number of the step, so an epoch reads some rows twice and leaves
-            others out.
+            one batch, of a language drawn in proportion to its number of rows to the power
+            ``1 / T``. The rows follow the number of the step, so an epoch reads some rows twice and
+            leaves others out.
         gradient_accumulation_steps: The number of batches of each data set in a step.
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.
-        amp_dtype: The dtype in which losses are computed, ``torch.bfloat16``.
+        amp_dtype: The dtype in which losses are computed, ``torch.bfloat16``; None = no autocast.
         seed: The seed of the order of rows and of dropout.
 
     Raises:
@@ -100,8 +100,9 @@ class MetaXLTrainerStep(NamedTuple):
     Attributes:
         number: The number of the step, counted from 1 over all epochs.
         epoch: The number of the epoch, counted from 1.
-        loss: The loss that the model descends, before the step; of ``"metaxl"`` the inner loss.
-        norm: The norm of its gradient, before clipping.
+        loss: The loss that the step lowers, computed before the step; with ``"metaxl"``, the inner
+            loss.
+        norm: The norm of that loss's gradient, before clipping.
         target_loss: The target loss after the look-ahead.
         meta_norm: The norm of the gradient of the network that transforms, before clipping.
         cosine: The cosine between the inner loss's gradient and the target's.
@@ -174,7 +175,7 @@ class Plan:
         return found
 
     def _languages(self, number: int) -> list[str | None]:
-        """Return the languages of a batch, with a temperature one source's and the target's."""
+        """Return the languages of a batch; with a temperature, one source and the target."""
         *sources, target = self.corpora
         heat = self.options.source_temperature
         if heat is not None and sources:
@@ -186,7 +187,7 @@ class Plan:
         return [*sources, target]
 
     def _rows(self, language: str | None, number: int) -> list[Any]:
-        """Read this process's share of a batch, counted from 0 over all passes."""
+        """Read this process's share of a batch; `number` counts from 0 over all passes."""
         rows, size = self.corpora[language], self.batch_sizes[language]
         seed = self.options.seed * 1_009 + list(self.corpora).index(language)
         start = (number * self.size + self.rank) * size
@@ -196,23 +197,23 @@ class Plan:
 
 @lru_cache(maxsize=16)
 def _order(count: int, seed: int) -> list[int]:
-    """Return a random order of so many rows, which all batches of a pass read."""
+    """Return a random order of `count` rows, which all batches of a pass read."""
     order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     return order
 
 
 class MetaXLTrainer:
-    """Train a model for a target language with the help of source languages (Xia 2021).
+    """A trainer for a target language with the help of source languages (Xia 2021).
 
-    One option makes a baseline, over the same batches and as many steps. `objective`:
+    The option `objective` chooses MetaXL or a baseline, over the same batches and as many steps:
 
     - ``"metaxl"``: `metaxl_step` on a batch of each source language and one of the target. Every
       second row of the target batch is in the inner loss, the others are in the outer loss (with a
       `target_weight` of 0, all are).
     - ``"joint"``: `joint_step`, a step along the gradient of ``L_s + L_t``, the mean source loss
       and the target loss.
-    - ``"joint_rtn"``: the same, with source batches transformed; the network learns by the same
-      loss (section 4.4).
+    - ``"joint_rtn"``: as ``"joint"``, with source batches transformed; the network learns by the
+      same loss (section 4.4).
     - ``"target_only"``: the target's data alone.
 
     An epoch is one pass over the largest data set (the source, as a rule); the others are read
@@ -220,7 +221,7 @@ class MetaXLTrainer:
     not use the network that transforms.
 
     *Back-off* (section 4.6): with `backoff_epochs`, the best epoch's model is then trained jointly,
-    without the network, for so many epochs more; these take part in the choice of the best.
+    without the network, for this number of epochs. The best epoch may be one of them.
 
     *Order.* Every batch is full: the last batch of a pass is filled from the next pass. (Only such
     a target batch can have a row in both its halves.) Orders and dropout follow from `seed` and the
@@ -229,20 +230,20 @@ class MetaXLTrainer:
     in `collate` and `loss` are not restored.
 
     *Processes.* Where ``torch.distributed`` runs, each process takes `batch_size` rows of each
-    joined batch, and gradients are averaged: the numbers are equal to one process with larger
-    batches, dropout aside. All processes start from the first one's parameters and use its score;
-    the first one writes the checkpoint, in a folder that all can read.
+    joined batch, and gradients are averaged. Apart from dropout, the numbers are the same as with
+    one process and larger batches. All processes start from the parameters of the first process and
+    use its score. The first process writes the checkpoint, in a folder that all can read.
 
     Args:
         model: The model to train, on the device that it is on. It is neither wrapped nor compiled.
         rtn: The network that transforms, one for all languages, or an ``nn.ModuleDict`` with one
-            for each; for several layers a list with one for each layer. None for the objectives
-            without.
+            for each; for several layers a list with one for each layer. None for objectives that
+            use no network.
         layer: The layer whose output is transformed: a number as `hidden_states` counts (see
             `encoder_layer`), a module, or several.
-        options: The numbers and choices; the defaults of `MetaXLOptions` if None.
+        options: The options of the training; the defaults of `MetaXLOptions` if None.
         optimizer: The optimiser of the model; Adam with a learning rate of 3e-5 if None.
-        meta_optimizer: The optimiser of `rtn`; the same if None.
+        meta_optimizer: The optimiser of `rtn`; Adam with a learning rate of 3e-5 if None.
         scheduler: A function from an optimiser and the number of steps to a scheduler, which is
             stepped after each step: one function for both optimisers, or a pair of functions
             (None = no schedule).
@@ -250,9 +251,9 @@ class MetaXLTrainer:
             ``model(**batch)``, or its ``loss``.
 
     Raises:
-        ValueError: If the model is compiled, a layer cannot be found, or there is no parameter to
-            train.
-        TypeError: If the model is wrapped, or the objective needs a network and has none.
+        ValueError: If the model is compiled; if a layer cannot be found; or if no parameter
+            requires a gradient.
+        TypeError: If the model is wrapped, or the objective needs a network and `rtn` is None.
 
     Example:
         >>> from polyembed import RepresentationTransformationNetwork
@@ -338,13 +339,13 @@ class MetaXLTrainer:
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:
-            The best epoch and the history; an epoch's loss is the mean of its steps'.
+            The best epoch and the history; an epoch's loss is the mean of its steps' losses.
 
         Raises:
             TypeError: If the data have no length or cannot be indexed.
-            ValueError: If there are no rows, a language has no network, a loss is not finite (the
-                message has the step's number; the weights are unchanged), or the checkpoint is of
-                another run.
+            ValueError: If a data set has no rows; if a language has no network; if a loss is not
+                finite (the message has the step's number, and the weights are unchanged); if a
+                score is not finite; or if the checkpoint is damaged or of another run.
         """
         corpora = self._corpora(source, target)
         options, device = self.options, next(self.model.parameters()).device
@@ -375,7 +376,7 @@ class MetaXLTrainer:
             about = self._about(corpora, size)
             state = TrainingState(self.parts, others, checkpoint=checkpoint, about=about)
             if size > 1:
-                torch.distributed.barrier()  # all have read before one writes
+                torch.distributed.barrier()  # all processes have read before the first one writes
             number = 0
             for epoch, (objective, turn) in enumerate(turns, start=1):
                 plan = plans[objective]
@@ -408,7 +409,7 @@ class MetaXLTrainer:
     def _corpora(
         self, source: Rows | Mapping[str, Rows] | None, target: Rows
     ) -> dict[str | None, Rows]:
-        """Return the data by language, the target last and by None."""
+        """Return the data by language, the target last and under None."""
         needed = self.options.objective != "target_only" or self.options.backoff_epochs > 0
         named: Any = source if isinstance(source, Mapping) else {"source": source}
         if source is None or not needed:

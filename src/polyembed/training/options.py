@@ -1,4 +1,4 @@
-"""How `fit` trains: one object for a single model, ensembles, protocols and sweeps."""
+"""The options of `fit`: one object for a single model, ensembles, protocols and sweeps."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -28,38 +28,41 @@ Metric = Callable[[GoldLabels, Labels], float]
 
 
 METRICS: dict[str, Metric] = {"accuracy": accuracy, "macro_f1": macro_f1}
-"""The metrics by name; beside them ``"f1"``, which knows the scheme."""
+"""The metrics by name, except ``"f1"``, which depends on the scheme."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """How `fit` trains; the same object serves ensembles, protocols and sweeps.
+    """The options of `fit`; the same object serves ensembles, protocols and sweeps.
 
     Args:
         num_train_epochs: The largest number of epochs. If None, it follows from the number of
-            training texts: 40 for a thousand or fewer, then fewer, down to 8; with a pretrained
-            encoder that is trained 20 for 300 or fewer, 10 for 600, down to 6.
+            training texts: 40 epochs for up to 1000 texts, then fewer, down to 8. With a pretrained
+            encoder that is trained, it is 20 for up to 300 texts, 10 for 600, down to 6.
         batch_size: The number of texts per step; if None, a 25th of the training texts, from 2 to
             16.
         optimizer: A function from the model to an optimiser over its parameters;
             `default_optimizer` if None.
         scheduler: A function from the optimiser to a schedule, stepped after each epoch or step. A
-            `ReduceLROnPlateau` gets the score (give it ``mode="max"``). If both this and the
-            optimiser are None, it is that of `default_optimizer`; an optimiser alone has no
-            schedule.
-        scheduler_interval: When a schedule that was given steps.
-        metric: Entity micro-F1 as conlleval counts (``"f1"``), accuracy (``"accuracy"``), the mean
-            F1 of the labels (``"macro_f1"``), or a function of gold and predicted labels, a list
-            per text (a classifier's lists hold one label, a gold label that is not known is None);
-            higher is better. If None, it is the F1 for a tagger whose tags mark entities
-            (``B-PER``), and the accuracy for all others.
+            `ReduceLROnPlateau` gets the score (give it ``mode="max"``). If both this and
+            `optimizer` are None, the schedule is that of `default_optimizer`; with an optimiser
+            alone, rates are constant.
+        scheduler_interval: Whether a given `scheduler` steps after each ``"epoch"`` or ``"step"``.
+        metric: The metric; higher is better. It is entity micro-F1 as conlleval counts (``"f1"``),
+            accuracy (``"accuracy"``), the mean F1 of the labels (``"macro_f1"``), or a function of
+            gold and predicted labels. A function gets a list of labels per text; a classifier's
+            lists hold one label, and a gold label that is not known is None. If None, the metric is
+            the F1 for a tagger whose tags mark entities (``B-PER``), and the accuracy for all other
+            models.
         scheme: The scheme of a tagger's entity tags, for ``"f1"``: ``"bio"``, ``"iob1"``,
             ``"bioes"`` or ``"bilou"``; if None, the one that the tags' letters show.
-        patience: Stop after so many epochs without a better score; None = never.
-        max_decreases: Stop when the score has fallen so many times in a row, each time below the
-            epoch before (Prechelt 1998, UP); None = never.
-        max_grad_norm: Clip the gradient's norm to this; None = never.
-        amp_dtype: Autocast forward passes to this dtype; float16 with loss scaling.
+        patience: The number of epochs without a better score after which training stops; None =
+            never.
+        max_decreases: The number of epochs in a row, each with a score below that of the epoch
+            before, after which training stops (Prechelt 1998, UP); None = never.
+        max_grad_norm: The norm to which the gradient is clipped; None = never.
+        amp_dtype: The dtype to which forward passes are autocast; None = no autocast. With float16,
+            losses are scaled.
 
     Raises:
         ValueError: If a number or choice is outside its range.
@@ -97,7 +100,7 @@ class FitOptions:
             raise TypeError(must("optimizer", rule, f"the class {self.optimizer.__name__}"))
 
     def for_training(self, model: nn.Module, num_texts: int) -> "FitOptions":
-        """Return the options with all that is None decided, for a model and a number of texts."""
+        """Return a copy in which epochs, batch size, metric and scheme are chosen where None."""
         found: dict[str, Any] = {}
         if self.num_train_epochs is None:
             most, rows, least = (20, 6_000, 6) if pretrained_parameters(model) else (40, 40_000, 8)
@@ -115,7 +118,7 @@ class FitOptions:
 
     @property
     def metric_name(self) -> str:
-        """The name of the metric, of a function its own."""
+        """The name of the metric; for a function, the name of the function."""
         metric = self.metric or "accuracy"
         return (
             metric if isinstance(metric, str) else getattr(metric, "__name__", class_name(metric))
@@ -130,7 +133,7 @@ class FitOptions:
         return optimizer
 
     def make_scheduler(self, optimizer: Optimizer, num_steps: int) -> LRScheduler | None:
-        """Return a new schedule for so many steps, if there is one."""
+        """Return a new schedule over `num_steps` steps; None if rates are constant."""
         if self.scheduler is not None:
             return self.scheduler(optimizer)
         return _default_schedule(optimizer, num_steps) if self.optimizer is None else None
@@ -139,12 +142,12 @@ class FitOptions:
 def measure(
     options: FitOptions, gold: GoldLabels, predicted: Sequence[Sequence[str] | str]
 ) -> float:
-    """Return the score of predictions, a list of labels per text or one label, by the metric."""
+    """Return the metric of predictions: per text, a list of labels or one label."""
     labels = [[found] if isinstance(found, str) else found for found in predicted]
     metric = options.metric or "accuracy"
     if metric == "f1":
         return entity_f1(gold, labels, scheme=options.scheme or "bio").f1
-    # a checkpoint cannot hold another library's number
+    # a float, because a checkpoint cannot hold the number type of another library
     return float(metric(gold, labels)) if callable(metric) else METRICS[metric](gold, labels)
 
 
@@ -157,17 +160,17 @@ LINEAR_RATE = 1000
 
 
 def pretrained_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters that train of the models inside `PretrainedWordEncoder`."""
+    """Return the trainable parameters of the models inside `PretrainedWordEncoder` modules."""
     encoders = (part for part in model.modules() if isinstance(part, PretrainedWordEncoder))
     return {value for part in encoders for value in part.model.parameters() if value.requires_grad}
 
 
 def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
-    """Build AdamW over a model's parameters, with a learning rate for each kind of them.
+    """Build AdamW over a model's parameters, with a learning rate for each kind of parameter.
 
     - The model inside a `PretrainedWordEncoder` has ``0.1 * lr`` and a weight decay of 0.01; no
-      other parameter has one.
-    - A CRF's transitions, and what a linear path gives for the edges of a sentence, have
+      other parameter has a weight decay.
+    - A CRF's transitions, and a linear path's scores for the edges of a sentence, have
       ``30 * lr``: they are few, all words share them, and in the few hundred steps of a small
       corpus they would hardly move at the network's rate.
     - A linear path's weights (`FeatureSum`) have ``1000 * lr`` and ``eps=1``: in place of Adam's
@@ -175,13 +178,13 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
       would make every rare feature as heavy as a frequent one.
     - All others have `lr`.
 
-    Where `FitOptions` names neither an optimiser nor a schedule, `fit` takes this one, and all
-    rates fall linearly to a tenth; that of a pretrained encoder rises for a tenth of the steps and
-    falls to zero. Given as ``FitOptions(optimizer=...)``, also with another `lr`, it has the
-    schedule that is given beside it, or constant rates.
+    Where `FitOptions` names neither an optimiser nor a schedule, `fit` takes this optimiser, and
+    its rates fall linearly to a tenth. A pretrained encoder's rate instead rises for a tenth of the
+    steps and then falls to zero. Given as ``FitOptions(optimizer=...)``, also with another `lr`,
+    the optimiser has the `scheduler` of the same options, or constant rates.
 
     Args:
-        model: Any model; one without any of these parts has a single group.
+        model: Any model; without any of these parts, the optimiser has a single group.
         lr: The learning rate of the network.
 
     Returns:
@@ -209,7 +212,7 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
     trainable = [value for value in model.parameters() if value.requires_grad]
     for value in trainable:
         groups[kinds.get(value, 0)]["params"].append(value)
-    # one kernel is faster on both
+    # the fused kernel is faster on both
     fused = all(value.device.type in ("cpu", "cuda") for value in trainable)
     full = [group for group in groups if group["params"]]
     return AdamW(full, lr=lr, weight_decay=0.0, fused=fused)
@@ -218,8 +221,8 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
 def _default_schedule(optimizer: Optimizer, num_steps: int) -> LambdaLR:
     """Return the schedule of `default_optimizer`; it steps after each batch.
 
-    All rates fall linearly to a tenth; that of a pretrained encoder rises for a tenth of the steps
-    and falls to zero, so that its weights are not thrown off while the rest is still random.
+    Rates fall linearly to a tenth. A pretrained encoder's rate instead rises for a tenth of the
+    steps and then falls to zero, so that its weights are not disturbed while the rest is random.
     """
     warm = -(-num_steps // 10)
 
@@ -236,11 +239,11 @@ def _default_schedule(optimizer: Optimizer, num_steps: int) -> LambdaLR:
 def noam_schedule(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:
     """Build the schedule of Vaswani et al. (2017, section 5.3).
 
-    The rate warms up linearly and then falls with the root of the steps. At step
+    The rate warms up linearly and then falls with the inverse root of the step. At step
     ``s = 1, 2, ...`` it is
     ``lr * hidden_size ** -0.5 * min(s * warmup_steps ** -1.5, s ** -0.5)``; its peak is
-    ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. It steps after each
-    batch: ``FitOptions(scheduler=lambda optimizer: noam_schedule(optimizer, 200),
+    ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. The schedule steps after
+    each batch: ``FitOptions(scheduler=lambda optimizer: noam_schedule(optimizer, 200),
     scheduler_interval="step")``.
 
     Args:

@@ -1,6 +1,6 @@
-"""What changes while a model trains: weights, optimisers, schedules, and the epochs so far.
+"""The state of a training: weights, optimisers, schedules, and the epochs so far.
 
-One file, written after each epoch, holds it, so that a training can go on.
+One file, written after each epoch, holds the state, so that a training can continue.
 """
 
 import math
@@ -17,12 +17,12 @@ from polyembed._checks import class_name, must, require
 
 
 def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **about: Any) -> None:
-    """Write a state; a process that is killed meanwhile leaves the file of before.
+    """Write a state to a file; if the process is killed meanwhile, the previous file remains.
 
     Args:
         path: The file.
         state: Tensors and plain values, in dicts, lists and tuples.
-        **about: Plain values, which a training that continues from the file must have too.
+        **about: Plain values; a training that continues from the file must have equal values.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -52,7 +52,7 @@ def load_checkpoint(path: str | os.PathLike[str], **about: Any) -> dict[str, Any
         **about: The values of this training, as for `save_checkpoint`.
 
     Returns:
-        The state; None if there is no file.
+        The state; None if the file does not exist.
 
     Raises:
         ValueError: If the file is damaged, or of a training whose values differ.
@@ -63,7 +63,7 @@ def load_checkpoint(path: str | os.PathLike[str], **about: Any) -> dict[str, Any
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         theirs, state = content["about"], content["state"]
-    except Exception as error:  # torch raises many kinds
+    except Exception as error:  # torch raises many kinds of exceptions
         found = f"{class_name(error)}: {error}. Remove the file to start anew"
         raise ValueError(must(str(path), "be a checkpoint", found)) from error
     differs = differences(theirs, about)
@@ -110,33 +110,33 @@ class FitResult(NamedTuple):
 
 
 def best_epoch(history: Sequence[Epoch]) -> Epoch:
-    """Return the epoch of the highest score, of equal ones the first; without scores the last."""
+    """Return the first epoch of the highest score, or the last epoch if scores are NaN."""
     return max(history, key=lambda one: one.number if math.isnan(one.score) else one.score)
 
 
 def trained_state(module: nn.Module) -> dict[str, Tensor]:
-    """Return parameters that require a gradient, a tied one once, and buffers, by name."""
+    """Return by name the parameters that require a gradient, tied ones once, and the buffers."""
     names = {name for name, value in module.named_parameters() if value.requires_grad}
     names |= {name for name, _ in module.named_buffers()}
     return {name: value for name, value in module.state_dict().items() if name in names}
 
 
 def sizes_of(model: nn.Module) -> str:
-    """Return a line about a model's classes and its trained sizes, for checkpoints."""
+    """Return a line with a model's classes and its number of trained values, for checkpoints."""
     trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
     parts = ", ".join(f"{name} {type(part).__name__}" for name, part in model.named_children())
     return f"{type(model).__name__} of {trained} trained numbers: {parts}"
 
 
 class TrainingState:
-    """Everything that a training needs to go on; frozen tensors never change and are left out.
+    """Everything that a training needs to continue; frozen tensors never change and are left out.
 
     Args:
         model: All modules that learn.
         others: The optimisers over their parameters, their schedules, and the scaler of float16
             losses; None is left out.
         checkpoint: The folder of the checkpoint; if it holds one, the state is read from there.
-        about: What the training of a checkpoint must have in common with this one.
+        about: The values that the training of a checkpoint must share with this training.
     """
 
     def __init__(
