@@ -361,7 +361,7 @@ ELSEWHERE = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
         (replaced(), {"target_support": None}, ValueError, r"target_support must be batches for .* 1.0, got NoneType"),
         (replaced(), {"amp_dtype": torch.float16}, ValueError, "amp_dtype must be torch.bfloat16 .*, got .*float16"),
         (replaced(), {"source": {"ids": 1}}, TypeError, "source must be a list of batches, got dict"),
-        (replaced(), {"max_grad_norm": 0.0}, ValueError, "max_grad_norm must be positive, or None, got 0.0"),
+        (replaced(), {"meta_max_grad_norm": 0.0}, ValueError, "meta_max_grad_norm must be positive, or None, got 0.0"),
         (replaced(), {"target": []}, ValueError, "target must hold at least one batch, got none"),
         (replaced(), {"place": nn.Identity()}, RuntimeError, "layer must run inside transformed_output .*"),
         (replaced(optimizer=ELSEWHERE), {}, ValueError, "optimizer must hold parameters of model, got none"),

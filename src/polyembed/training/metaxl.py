@@ -80,10 +80,9 @@ class MetaXLOptions:
     def __post_init__(self) -> None:
         check_choice("objective", self.objective, OBJECTIVES)
         check_choice("method", self.method, METHODS)
-        check_options(self.target_weight, self.amp_dtype)
-        for name in ("max_grad_norm", "meta_max_grad_norm", "source_temperature"):
-            value = getattr(self, name)
-            require(value is None or value > 0, name, "be positive, or None", value)
+        positive = ("max_grad_norm", "meta_max_grad_norm", "source_temperature")
+        given = {name: getattr(self, name) for name in positive}
+        check_options(self.target_weight, self.amp_dtype, **given)
         name = "batch_size" if self.target_batch_size is None else "target_batch_size"
         counts = ("num_train_epochs", "batch_size", "gradient_accumulation_steps", name)
         check_positive(**{count: getattr(self, count) for count in counts})

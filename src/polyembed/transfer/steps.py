@@ -68,11 +68,15 @@ def check_batches(**batches: Any) -> None:
         require(len(value) > 0, name, "hold at least one batch", "none")
 
 
-def check_options(target_weight: float, amp_dtype: torch.dtype | None) -> None:
-    """Check the range of options."""
+def check_options(
+    target_weight: float, amp_dtype: torch.dtype | None, **positive: float | None
+) -> None:
+    """Check the range of options; those named in `positive` may be None."""
     require(0.0 <= target_weight < math.inf, "target_weight", "be 0 or more", target_weight)
     lossless = amp_dtype in (None, torch.bfloat16)
     require(lossless, "amp_dtype", "be torch.bfloat16 (float16 needs its losses scaled)", amp_dtype)
+    for name, value in positive.items():
+        require(value is None or value > 0, name, "be positive, or None", value)
 
 
 def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str | None]:
@@ -148,9 +152,8 @@ def update(
     """Step an optimiser with these gradients, clipped by their norm, and clear them."""
     optimizer.zero_grad()
     accumulate(parameters, grads)
-    if max_norm is not None:
-        require(max_norm > 0, "max_grad_norm", "be positive, or None", max_norm)
-        for name in grads if norm > max_norm else ():
+    if max_norm is not None and norm > max_norm:
+        for name in grads:
             parameters[name].grad.mul_(max_norm / norm)
     optimizer.step()
     optimizer.zero_grad()
