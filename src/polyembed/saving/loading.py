@@ -30,8 +30,8 @@ CONVERSION = (
 def load_module(folder: Path) -> nn.Module:
     """Build the module of a saved folder, in evaluation mode; its tensors are mapped from the file.
 
-    Modules are built on the meta device and get the tensors of the file, so that a configuration
-    takes no more memory than its weights.
+    Modules are built on the meta device and get the tensors of the file, so that the tensors of a
+    configuration take no more memory than its weights.
     """
     config = _read_config(folder)
     reader = _Reader(folder, config["digests"])
