@@ -85,8 +85,8 @@ def ia3() -> nn.Module:
 )
 def test_saved_and_opened(build, tmp_path: Path) -> None:
     tagger = pe.TokenClassifier(encoder(build()), TAGS).eval()
-    tagger.save_pretrained(tmp_path / "tagger")
-    again = pe.TokenClassifier.from_pretrained(tmp_path / "tagger")
+    tagger.save_pretrained(tmp_path)
+    again = pe.TokenClassifier.from_pretrained(tmp_path)
     inputs = tagger.encode(WORDS)
     assert torch.equal(again.emissions(*inputs), tagger.emissions(*inputs))
     assert trained(again) == trained(tagger)
@@ -125,13 +125,13 @@ def prompts() -> nn.Module:
     [
         (two_adapters, r"the adapters must be one to be saved .*, got \['default', 'other'\]"),
         (lambda: lora(modules_to_save=["key"]), "the adapter must change layers alone"),
+        (lambda: lora(modules_to_save=["pooler"]), "the adapter must change .*'pooler"),
         (prompts, "^model must have adapters inside its layers, as LoRA, got PromptTuningConfig"),
     ],
 )
 def test_what_cannot_be_built_again_is_not_saved(build, message: str, tmp_path: Path) -> None:
-    folder = tmp_path / "encoder"
-    refused(TypeError, message, lambda: encoder(build()).save_pretrained(folder))
-    assert not (folder / "config.json").exists()
+    refused(TypeError, message, lambda: encoder(build()).save_pretrained(tmp_path))
+    assert not (tmp_path / "config.json").exists()
 
 
 def test_a_folder_that_names_a_package_is_refused(tmp_path: Path) -> None:

@@ -218,7 +218,11 @@ def _write_adapter(model: Any, adapters: Mapping[str, Any], folder: Path) -> dic
     }
     with torch.device("meta"):
         plain = type(model)(model.config).state_dict()
-    strange = sorted(key for key in set(state) ^ set(plain) if not key.startswith("pooler."))
+    strange = sorted(
+        key
+        for key in set(state) ^ set(plain)
+        if not key.startswith("pooler.") or ".original_module." in key
+    )
     config = copy(config)
     config.modules_to_save = None  # of a head, which is not here; the encoder's count as strange
     if isinstance(config.target_modules, str):  # a pattern may name layers of a model with a head
