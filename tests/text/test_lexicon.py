@@ -138,7 +138,7 @@ def test_damaged_files_are_refused(tmp_path) -> None:
     path = tmp_path / "lexicon.json"
     pe.Lexicon(["a", "b"]).save(path)
     whole = json.loads(path.read_text("utf-8"))
-    damaged = [json.dumps(whole)[:-9], "[1]", json.dumps({**whole, "words": ["a", "a"]})]
+    damaged = [json.dumps(whole)[:-9], "1", json.dumps({**whole, "words": ["a", "a"]})]
     damaged += [json.dumps({**whole, "words": words}) for words in (3, ["a", ""], ["a", 7])]
     for content in damaged:
         path.write_text(content)

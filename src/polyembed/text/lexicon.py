@@ -266,7 +266,7 @@ class Lexicon(Configurable):
             ValueError: If the file does not hold a lexicon.
         """
         try:
-            data = read_json(Path(path))
+            data = dict(read_json(Path(path)))
             words = data.pop("words")
             first = data.pop("num_first", len(words))
             lexicon = cls(words[:first], **data).extended(words[first:])
