@@ -112,11 +112,11 @@ class CharCNN(pe.CharCNN):
     """A user's class that has the name of one of the library's."""
 
 
-class Scaled(PretrainedModule):
-    """A module with a buffer that no state dict has."""
+class Scaled(PretrainedModule, nn.Linear):
+    """A torch class, with a buffer that no state dict has."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(1, 1)
         self.register_buffer("scale", torch.ones(1), persistent=False)
 
 
@@ -133,7 +133,7 @@ class Nothing(PretrainedModule):
 
 def test_a_module_without_a_constructor_is_saved(tmp_path: Path) -> None:
     Nothing().save_pretrained(tmp_path)
-    assert isinstance(Nothing.from_pretrained(tmp_path), Nothing)
+    Nothing.from_pretrained(tmp_path)
 
 
 def local_class() -> type[pe.CharCNN]:

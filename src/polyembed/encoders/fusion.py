@@ -79,6 +79,9 @@ class LastLayer(LayerFusion):
         tensor(6.)
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return the last layer."""
         return hidden_states[-1:]

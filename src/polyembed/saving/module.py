@@ -107,8 +107,10 @@ class PretrainedModule(Configurable, nn.Module, ABC):
 
     __repr__ = nn.Module.__repr__  # torch's tree, with the plain arguments by `extra_repr`
 
-    def __init__(self) -> None:
-        super().__init__()  # takes no arguments, unlike torch's constructor
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments that are not files; none if it is torch's."""
+        # a constructor here would hide that of a torch class among the bases
+        return {} if type(self).__init__ is nn.Module.__init__ else super().get_config()
 
     def extra_repr(self) -> str:
         """Return the constructor's arguments that are plain values, as ``name=value``."""
