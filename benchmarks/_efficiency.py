@@ -566,7 +566,7 @@ def plot_efficiency(
         ImportError: If matplotlib is not installed.
     """
     check_choice("picture", picture, ("speed", "memory"))
-    ax = ax or _new_axes("plot_efficiency")
+    ax = ax or _new_axes("plot_efficiency")[0]
     handles, positive = {}, False
     for number, name in enumerate(report.sizes):
         if picture == "speed":
