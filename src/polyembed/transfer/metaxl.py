@@ -150,6 +150,7 @@ def metaxl_gradients(
     authors' code the target's is there too, and so it is by default. The authors' code moves the
     model in a second pass, with the network that has just been updated.
     """
+    check_options(target_weight, amp_dtype)
     options = Options(target_support, loss, languages, target_weight, weight, method, amp_dtype)
     step, known, grads, metas = _gradients(model, rtn, layer, source, target, inner_lr, options)
     accumulate(known, {**grads, **metas})
@@ -250,7 +251,6 @@ def _gradients(
     check_choice("method", options.method, METHODS)
     check_modules(model, rtn)
     check_batches(source=source, target=target)
-    check_options(options.target_weight, options.amp_dtype)
     support, weighs = options.target_support, options.target_weight > 0
     rule = f"be {'batches' if weighs else 'None'} for a target_weight of {options.target_weight}"
     require(weighs == (support is not None), "target_support", rule, class_name(support))

@@ -166,7 +166,7 @@ class BPEmbVectors(VectorFiles):
 
         check_positive(vocab_size=vocab_size, dim=dim)
         prepare = BPEmb.preprocess if preprocess else str
-        corpus = [prepare(" ".join(words)) for words in sentences if any(check_words(words))]
+        corpus = [prepare(" ".join(words)) for words in map(check_words, sentences) if any(words)]
         require(len(corpus) > 0, "sentences", "hold at least one word", "none")
         content = io.BytesIO()
         try:

@@ -196,8 +196,8 @@ class FastTextVectors(Vocabulary, VectorFiles):
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".training-") as folder:
             corpus, trained = Path(folder, "corpus.txt"), Path(folder, "model.bin")
             with corpus.open("wb") as file:
-                for sentence in sentences:
-                    for word in check_words(sentence):
+                for sentence in map(check_words, sentences):
+                    for word in sentence:
                         good = set(" \n\r\t\v\f\0").isdisjoint(word)
                         rule = "hold words without white space"
                         require(good, "sentences", rule, repr(word))
