@@ -109,7 +109,7 @@ class Setting:
             self.model,
             self.transform,
             layers,
-            [make_batch(5, 1)] if source is None else source,
+            source or [make_batch(5, 1)],
             [make_batch(3, 2)] if target is None else target,
             loss=loss,
             optimizer=self.optimizer,
@@ -218,8 +218,12 @@ def languages() -> nn.ModuleDict:
 def test_one_network_for_each_language() -> None:
     setting = Setting(transform=languages)
     setting.step(source=[make_batch(5, 1), make_batch(5, 3)], languages=["es", "fr"])
-    moved = {n.split(".")[1] for n, x in setting.moved().items() if n[:2] == "t0" and x.any()}
-    assert moved == {"es", "fr"}
+    assert {n.split(".")[1] for n, x in setting.moved().items() if "t0." in n and x.any()} == {
+        "es",
+        "fr",
+    }
+    with pytest.raises(ValueError, match="languages must name"):
+        setting.step(languages=["es", "fr"])
 
 
 def test_several_layers() -> None:

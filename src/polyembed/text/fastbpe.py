@@ -89,7 +89,7 @@ class FastBPETokenizer(LaserTokenizer):
         tokens = list(dict.fromkeys([UNKNOWN, *letters, *ends, *made]))
         check_share(set(map(_name, tokens)), pieces, "hold the pieces that the merges make")
         parts = {a + b: (a, b) for a, b in self.merges}  # a later merge wins, as in fastBPE
-        allowed = frozenset(self.vocabulary or dictionary.pieces())
+        allowed = frozenset(dictionary.pieces() if self.vocabulary is None else self.vocabulary)
 
         def outcome(token: str) -> list[str]:
             """Return a token, or the allowed pieces that it was merged from."""

@@ -83,6 +83,7 @@ def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str 
     """Return the language of each source batch."""
     if languages is None or isinstance(languages, str):
         return [languages] * count
+    require(len(languages) == count, "languages", f"name {count} source batches", list(languages))
     return list(languages)
 
 
