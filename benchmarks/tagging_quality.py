@@ -535,6 +535,9 @@ def main() -> None:
     parser.add_argument(
         "--speed", action="store_true", help="train nothing, measure how fast the systems tag"
     )
+    parser.add_argument(
+        "--against", default="crf", help="the system that p-values compare the others with"
+    )
     option(parser)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
@@ -576,7 +579,7 @@ def main() -> None:
                 json.dumps({key: value for key, value in result.items() if key != "predicted"}),
                 flush=True,
             )
-    report(results, arguments.json)
+    report(results, arguments.json, arguments.against)
 
 
 def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
@@ -595,15 +598,15 @@ def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
         vectors.words(languages, vectors.dim * len(languages))
 
 
-def report(results: Results, path: Path | None) -> None:
-    """Print each task's systems: scores, vote, how surely seed 0 differs from the hand-featured CRF, and cost."""
+def report(results: Results, path: Path | None, against: str) -> None:
+    """Print each task's systems: scores, vote, how surely seed 0 differs from a system's, and cost."""
     columns = (
         "system",
         "sentences",
         "score",
         "seeds",
         "vote",
-        "p against the CRF",
+        "p against the CRF" if against == "crf" else f"p against {label(against)}",
         "trained parameters",
         "seconds",
         "words per second",
@@ -624,11 +627,11 @@ def report(results: Results, path: Path | None) -> None:
             vote = (
                 score(task, test, pe.functional.majority_vote(predicted)) if len(runs) > 2 else None
             )
-            crf, p = results.get((task, size, "crf")), None
-            if crf and system != "crf":
+            other, p = results.get((task, size, against)), None
+            if other and system != against:
                 metric = TASKS[task].metric
                 p = approximate_randomization(
-                    gold, crf[0]["predicted"], predicted[0], metric=metric
+                    gold, other[0]["predicted"], predicted[0], metric=metric
                 ).p_value
             scores[system, size] = mean_and_deviation([float(str(one["score"])) for one in runs])
             seconds = statistics.median(float(str(one["seconds"])) for one in runs)
