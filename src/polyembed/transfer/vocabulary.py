@@ -45,10 +45,11 @@ def extend_vocabulary(
 
     where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into, without the
     unknown one; a piece without a known part gets the mean of the rows of all pieces except special
-    and added ones. Output rows and biases are set in the same way. New pieces are the characters of
-    `texts` that were unknown, then the most frequent words that were cut into several pieces, each
-    as a whole word. They are added by the tokenizer's own ``add_tokens``, so a text without them is
-    cut as before, and the model's outputs for it stay the same, the logits of old pieces included.
+    and added ones, if there are others. Output rows and biases are set in the same way. New pieces
+    are the characters of `texts` that were unknown, then the most frequent words that were cut into
+    several pieces, each as a whole word. They are added by the tokenizer's own ``add_tokens``, so a
+    text without them is cut as before, and the model's outputs for it stay the same, the logits of
+    old pieces included.
 
     Args:
         tokenizer: A tokenizer of transformers. It is not changed.
@@ -97,7 +98,7 @@ def extend_vocabulary(
     extended = _with_pieces(tokenizer, found)
     ids = extended.convert_tokens_to_ids(list(found))
     apart = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    ordinary = tuple(i for i in range(count) if i not in apart)
+    ordinary = tuple(i for i in range(count) if i not in apart) or tuple(range(count))
     origins = [origin or ordinary for origin in found.values()]
     _grow(model, dict(zip(ids, origins, strict=True)), rows, pad_to_multiple_of or 1)
     return ExtendedVocabulary(extended, tuple(found), tuple(found.values()))

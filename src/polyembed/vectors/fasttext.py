@@ -32,7 +32,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
     neither row nor n-grams gets zeros.
 
     Matrix and dictionary are memory-mapped: the object needs memory for the rows of a look-up, and
-    20 bytes per word of the vocabulary. Worker processes open the file themselves.
+    about 28 bytes per word of the vocabulary. Worker processes open the file themselves.
 
     Args:
         path: A fastText ``.bin`` file, with or without version number. A quantised ``.ftz`` has

@@ -183,7 +183,7 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
     form.
 
     The file is memory-mapped. The constructor walks over all rows once, since the format has no
-    index. Afterwards the object needs memory for the rows of a look-up, and about 20 bytes per
+    index. Afterwards the object needs memory for the rows of a look-up, and about 28 bytes per
     word.
 
     Args:
