@@ -1,6 +1,5 @@
 """LinCE: ten tasks read, predictions written."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,18 +37,9 @@ NONE = (MISSING_TAG, MISSING_TAG)
         ("sa_spaeng", "#gsparty\tmixed\n", ("#gsparty",), ("mixed",), ("mixed",), {}),
     ],
 )
-def test_tasks(
-    file: Callable[[str], Path],
-    task: str,
-    text: str,
-    words: tuple[str, ...],
-    tags: tuple[str, ...],
-    languages: tuple[str, ...] | None,
-    metadata: dict[str, str],
-) -> None:
-    (sentence,) = read_lince(file(text), task=task)
-    label = metadata.get("sentiment")
-    assert sentence == TaggedSentence(words, tags, languages, metadata, label)
+def test_tasks(file, task, text, words, tags, languages, metadata) -> None:
+    expected = TaggedSentence(words, tags, languages, metadata, metadata.get("sentiment"))
+    assert read_lince(file(text), task=task) == [expected]
 
 
 @pytest.mark.parametrize("task", LINCE_TASKS)
@@ -73,10 +63,7 @@ def test_predictions(tmp_path: Path) -> None:
     tagged = TaggedSentence(("a", "b"), ("B-LOC", "I-LOC"))
     write_lince_predictions(path, [["O", "B-PER"], ("O",), tagged])
     assert path.read_bytes() == b"O\nB-PER\n\nO\n\nB-LOC\nI-LOC\n"
-
-
-def test_predictions_that_cannot_be_written(tmp_path: Path) -> None:
-    path = tmp_path / "ner_spaeng.txt"
+    path.unlink()
     rule = r"predictions\[0\] must be the labels of a sentence, got str"
     refused(TypeError, rule, write_lince_predictions, path, ["positive"])
     rule = r"predictions\[0\] must hold labels without white space, got"

@@ -26,18 +26,6 @@ from polyembed.data import (
 
 Write = Callable[[str], Path]
 NER, LID = (partial(read_lince, task=task) for task in ("ner_spaeng", "lid_spaeng"))
-READERS = [
-    read_conll,
-    read_conllu,
-    read_csv,
-    read_dictionary,
-    read_inline,
-    read_pawsx,
-    read_sentimix,
-    read_wikiann,
-    read_xnli,
-    NER,
-]
 WORD = "1\ta\ta\tX\t_\t_\t0\troot\t_\t_\n"
 CSV = "Sent,Word,Tag\n"
 PAWSX = "id\tsentence1\tsentence2\tlabel\n"
@@ -76,7 +64,21 @@ def test_a_file_without_words_has_no_sentence(file: Write, read: Callable[[Path]
     assert [read(file(text)) for text in ("", "\n \t\n", "\ufeff")] == [[], [], []]
 
 
-@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_conll,
+        read_conllu,
+        read_csv,
+        read_dictionary,
+        read_inline,
+        read_pawsx,
+        read_sentimix,
+        read_wikiann,
+        read_xnli,
+        NER,
+    ],
+)
 def test_files_that_cannot_be_read(file: Write, read: Callable[..., Any], tmp_path: Path) -> None:
     latin = file("\n\udcf1 O")
     refused(
@@ -92,7 +94,7 @@ def test_another_encoding(file: Write) -> None:
     assert read_dictionary(pair, encoding="utf-16") == [("sol", "sun")]
 
 
-MALFORMED: list[tuple[Callable[[Path], Any], str, str]] = [
+MALFORMED = [
     (read_conll, "the O\rstorm O\r", ":1 must end in .*, got 'the"),
     (read_conll, "a X\nb Y\n\nc\n", ":4 must have 2 columns as the lines before, got 1 in 'c'"),
     (read_conll, "a\tX\nb\tY\tZ\n", ":2 must have 2 columns as the lines before, got 3 in"),

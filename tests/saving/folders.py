@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from checks import refused
 from torch import nn
-from toys import TAGS, ToyPieces, ToyVectors, toy_lexicon
+from toys import SENTENCES, TAGS, ToyPieces, ToyVectors, toy_lexicon
 
 import polyembed as pe
 
-CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
+CORPUS = SENTENCES * 20
 UNSEEN = [["songs", "que", "me", "gustaron"], ["cuando"]]
 
 
@@ -52,6 +53,11 @@ def reseal(folder: Path) -> None:
                 config["digests"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
 
     change(folder, edit)
+
+
+def unopened(folder: Path, message: str, error: type[Exception] = ValueError) -> None:
+    """Check that a tagger's folder is not opened, with an error that matches."""
+    refused(error, message, pe.SequenceTagger.from_pretrained, folder)
 
 
 def only(folder: Path, pattern: str) -> Path:

@@ -22,19 +22,17 @@ class Hub:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def create_repo(self, repo_id: str, *, private: bool | None, exist_ok: bool) -> None:
+    def create_repo(self, repo_id, *, private, exist_ok) -> None:
         assert exist_ok
         self.folder.mkdir(exist_ok=True)
 
-    def file_exists(self, repo_id: str, name: str, *, revision: str | None) -> bool:
+    def file_exists(self, repo_id, name, *, revision) -> bool:
         return (self.folder / name).exists()
 
-    def hf_hub_download(self, repo_id: str, name: str, *, revision: str | None) -> str:
+    def hf_hub_download(self, repo_id, name, *, revision) -> str:
         return str(self.folder / name)
 
-    def upload_folder(
-        self, *, folder_path: str, delete_patterns: list[str], commit_message: str, **_: object
-    ) -> str:
+    def upload_folder(self, *, folder_path, delete_patterns, commit_message, **_) -> str:
         for pattern in delete_patterns:
             for path in self.folder.glob(pattern):
                 path.unlink()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from checks import refused
-from toys import ToyVectors
+from toys import SENTENCES, ToyVectors
 
 import polyembed as pe
 from polyembed.vectors import (
@@ -15,8 +15,6 @@ from polyembed.vectors import (
     OrthogonalMapping,
     TextVectors,
 )
-
-CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
 
 
 class Known:
@@ -76,7 +74,7 @@ def test_what_cannot_be_joined_is_refused(sources, error: type[Exception], messa
 
 def test_real_files_and_their_way_to_a_folder(tmp_path: Path) -> None:
     """A mapped fastText model and a text file."""
-    es = FastTextVectors.train(CORPUS, tmp_path / "es.bin", dim=5, min_count=1, bucket=100)
+    es = FastTextVectors.train(SENTENCES * 20, tmp_path / "es.bin", dim=5, min_count=1, bucket=100)
     (tmp_path / "en.vec").write_text("that 1 2 3 4 5\nonly 5 4 3 2 1\n")
     mapping = OrthogonalMapping(torch.linalg.qr(torch.randn(5, 5)).Q)
     joined = JoinedVectors([mapping(es), TextVectors(tmp_path / "en.vec"), mapping.inverse()(es)])

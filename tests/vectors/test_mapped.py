@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 from checks import refused
-from toys import ToyVectors, own_words
+from toys import SENTENCES, ToyVectors, own_words
 
 from polyembed.functional import procrustes
 from polyembed.vectors import FastTextVectors, OrthogonalMapping
 
-CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
 UNSEEN = ["songs", "que", "gustaron"]
 
 
@@ -62,7 +61,9 @@ def test_rounding_is_no_fault(dtype: torch.dtype, tmp_path: Path) -> None:
 
 
 def test_a_mapped_source_is_a_source(mapping: OrthogonalMapping, tmp_path: Path) -> None:
-    model = FastTextVectors.train(CORPUS, tmp_path / "es.bin", dim=5, min_count=1, bucket=100)
+    model = FastTextVectors.train(
+        SENTENCES * 20, tmp_path / "es.bin", dim=5, min_count=1, bucket=100
+    )
     mapped = mapping(model)
     assert (mapped.dim, mapped.words) == (5, model.words)
     words = ["song", *UNSEEN, "song", "naïve"]

@@ -2,7 +2,6 @@
 
 import gzip
 import lzma
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,10 +110,9 @@ def test_broken_files_say_where(write, text, message):
 
 
 @pytest.mark.parametrize("header", ["", "3 3\n"])
-def test_words_that_end_in_numbers(tmp_path: Path, header: str) -> None:
+def test_words_that_end_in_numbers(write, header):
     """The header, or dim, says how long a vector is."""
-    path = tmp_path / "cbow.txt"
-    path.write_text(header + "preço .1 .2 .3\nR$ 00 .4 .5 .6\n10 000 .7 .8 .9\n", "utf-8")
+    path = write(header + "preço .1 .2 .3\nR$ 00 .4 .5 .6\n10 000 .7 .8 .9\n")
     vectors = TextVectors(path, **({} if header else {"dim": 3}))
     assert vectors.words == ["preço", "R$ 00", "10 000"]
     assert vectors.vectors(["10 000", "R$ 00"])[:, 0].tolist() == pytest.approx([0.7, 0.4])
@@ -123,9 +121,7 @@ def test_words_that_end_in_numbers(tmp_path: Path, header: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a\t1 2\nb\t3 4\n", "2 2\na\t1\t2\nb\t3\t4\n", "a\t1\t2\nb\t3\t4"]
 )
-def test_tabs_before_the_numbers(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "tabs.txt"
-    path.write_text(text)
-    vectors = TextVectors(path)
+def test_tabs_before_the_numbers(write, text):
+    vectors = TextVectors(write(text))
     assert vectors.dim == 2
     assert vectors.vectors(["b", "a"]).tolist() == [[3, 4], [1, 2]]
