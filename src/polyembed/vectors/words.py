@@ -4,6 +4,7 @@ import mmap
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,9 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
 
     Args:
         vectors: An object with ``dim`` and ``vectors(words)``, or else with ``vector_size``,
-            ``key_to_index`` and ``get_vector(word)``.
+            ``key_to_index`` and ``get_vector(word)``. If it also has ``vectors_ngrams``, as the
+            ``wv`` of gensim's fastText, ``get_vector`` spells the words that it lacks; words of
+            other ``KeyedVectors`` that these lack have zeros.
         name: The argument's name, for the error.
 
     Returns:
@@ -176,7 +179,7 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
 
 
 class _KeyedVectors(WordTable):
-    """An adapter of gensim's ``KeyedVectors``."""
+    """An adapter of gensim's ``KeyedVectors``; a pickle has these alone, not the index by hash."""
 
     def __init__(self, keyed: Any) -> None:
         self.keyed, self.dim = keyed, int(keyed.vector_size)
@@ -186,3 +189,16 @@ class _KeyedVectors(WordTable):
         names = list(self.keyed.key_to_index)
         rows = [self.keyed.get_vector(names[i]) for i in ids.tolist()]
         return np.array(rows, np.float32).reshape(-1, self.dim)
+
+    def vectors(self, words: Sequence[str]) -> Rows:
+        """Return the rows of the words, and what gensim's fastText spells for unknown words."""
+        rows = super().vectors(words)
+        if hasattr(self.keyed, "vectors_ngrams"):
+            for i in np.flatnonzero(self._find(words) < 0).tolist():
+                # a word without n-grams, or with a lone surrogate, keeps its zeros
+                with suppress(KeyError, UnicodeEncodeError):
+                    rows[i] = self.keyed.get_vector(words[i]) if words[i] else 0
+        return rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _KeyedVectors, (self.keyed,)
