@@ -11,15 +11,15 @@ WORDS = ["hola", "ñandú", "कविता", "\u00a0", "a\tb", "🙂", "</s>"]
 RULE = r"^path must name a whole word2vec \.bin file, got .*file\.bin "
 
 
-def rows_of(count, dim=5):
-    return np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32)
+def rows_of(count):
+    return np.random.default_rng(0).normal(size=(count, 5)).astype("<f4")
 
 
-def encode(words, rows, *, end=b"\n"):
+def encode(words, rows, *, end):
     """Write the format by hand."""
     parts = [b"%d %d\n" % rows.shape]
     for word, row in zip(words, rows, strict=True):
-        parts += [word.encode(), b" ", struct.pack(f"<{len(row)}f", *row), end]
+        parts += [word.encode("utf-8", "surrogateescape"), b" ", row.tobytes(), end]
     return b"".join(parts)
 
 
@@ -37,7 +37,7 @@ def write(tmp_path):
 def test_line_feeds_may_be_left_out_and_numbers_may_look_like_them(write, end):
     """The bytes of the numbers are 0x20 and 0x0a throughout."""
     spaces, feeds = struct.unpack("<f", b"    ")[0], struct.unpack("<f", b"\n\n\n\n")[0]
-    rows = np.array([[spaces, feeds], [feeds, spaces], [spaces] * 2, [feeds] * 2], np.float32)
+    rows = np.array([[spaces, feeds], [feeds, spaces], [spaces] * 2, [feeds] * 2], "<f4")
     data = encode("abcd", rows, end=end)
     for content in {data, data[: len(data) - len(end)]}:
         vectors = Word2VecBinaryVectors(write(content))
@@ -50,16 +50,14 @@ def test_line_feeds_may_be_left_out_and_numbers_may_look_like_them(write, end):
     [
         ["New York", "b", "c"],
         ["a", "New York City", "b x"],
+        ["New York", "می\u200cخواهم", "\u00a0\u00ad"],
         ["a\nb", "b", "c"],
         ["b", "\udcff\udcfe", "c"],
         ["b", "c", "\udcff"],
     ],
 )
 def test_words_with_spaces_line_feeds_and_other_bytes(words, end, write):
-    rows = np.random.default_rng(0).normal(size=(3, 5)).astype("<f4")
-    encoded = [word.encode("utf-8", "surrogateescape") for word in words]
-    parts = [word + b" " + row.tobytes() + end for word, row in zip(encoded, rows, strict=True)]
-    vectors = Word2VecBinaryVectors(write(b"3 5\n" + b"".join(parts)))
+    vectors = Word2VecBinaryVectors(write(encode(words, rows := rows_of(3), end=end)))
     assert vectors.words == words
     np.testing.assert_array_equal(vectors.vectors(words), rows)
 
@@ -69,12 +67,9 @@ def test_files_of_gensim_are_read(tmp_path):
     rows = rows_of(len(WORDS))
     keyed = gensim.models.KeyedVectors(5)
     keyed.add_vectors(WORDS, rows)
-    keyed.save_word2vec_format(str(tmp_path / "peer.bin"), binary=True)
-    keyed.save_word2vec_format(str(tmp_path / "peer.vec"), binary=False)
-    for source in (
-        Word2VecBinaryVectors(tmp_path / "peer.bin"),
-        TextVectors(tmp_path / "peer.vec"),
-    ):
+    for reader, binary in ((Word2VecBinaryVectors, True), (TextVectors, False)):
+        keyed.save_word2vec_format(path := str(tmp_path / "peer"), binary=binary)
+        source = reader(path)
         assert sorted(source.words) == sorted(WORDS)
         np.testing.assert_array_equal(source.vectors(WORDS), rows)
 

@@ -172,6 +172,7 @@ def _shown(text: bytes) -> str:
 
 LONGEST = 1024  # the most bytes of a word
 SPACE = re.compile(b" ")
+NO_TEXT = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # controls and lone surrogates
 
 
 class Word2VecBinaryVectors(WordTable, VectorFiles):
@@ -237,7 +238,7 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         for spaced in (False, True):
             try:
                 found.append(Words(self._data, self._entries(num_rows, position, spaced), b" "))
-                if all(word.isprintable() for word in found[0]):
+                if not any(map(NO_TEXT.search, found[0])):
                     break
             except ValueError as error:
                 faults.append(error)
@@ -277,6 +278,6 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
 def _is_text(word: bytes) -> bool:
     """Return whether a word is text, which the bytes of numbers hardly ever are."""
     try:
-        return bool(word) and word.decode("utf-8").isprintable()
+        return bool(word) and not NO_TEXT.search(word.decode("utf-8"))
     except UnicodeDecodeError:
         return False
