@@ -58,14 +58,17 @@ def test_extending_leaves_the_trained_parameter_where_it_is() -> None:
     assert weight.grad[3:].eq(0).all()
 
 
-def test_without_a_source_later_words_are_unknown() -> None:
+def test_without_a_source_later_words_are_unknown_and_all_rows_are_saved(tmp_path) -> None:
     lexicon = toy_lexicon()
     plain = nn.Embedding(len(lexicon), 5)
     embedder = pe.SourceEmbedding.from_embedding(plain, lexicon)
     assert embedder.weight is plain.weight
     embedder = embedder.with_words(NEW_WORDS)
-    for i in range(9, 12):
-        assert torch.equal(embedder(torch.tensor(i)), plain.weight[1])
+    rows = embedder(torch.arange(12))
+    assert torch.equal(rows[9:], plain.weight[1].expand(3, 5))
+    embedder.requires_grad_(False).save_pretrained(tmp_path, save_sources=False)
+    again = pe.SourceEmbedding.from_pretrained(tmp_path)
+    assert torch.equal(again(torch.arange(12)), rows)
 
 
 @pytest.mark.parametrize("freeze", [True, False])

@@ -53,7 +53,6 @@ class SourceEmbedding(WordEmbedder):
     """
 
     optional_arguments = frozenset({"source"})
-    detachable_parameters = ("table.weight", "table.extension")
 
     def __init__(
         self,
@@ -93,6 +92,12 @@ class SourceEmbedding(WordEmbedder):
         require(rows == count, "embedding", rule, rows)
         table = RowTable(embedding.weight, padding_idx=embedding.padding_idx)
         return cls(None, lexicon, table=table)
+
+    @property
+    def detachable_parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The rows that a source can fill again; without a source, none."""
+        refillable = self.source is not None or self.missing_source is not None
+        return ("table.weight", "table.extension") if refillable else ()
 
     @property
     def embedding_dim(self) -> int:
