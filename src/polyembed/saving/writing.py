@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from polyembed._checks import require, require_type
@@ -69,6 +70,8 @@ class _Writer:
 
     def encode(self, value: Any, name: str) -> Any:
         """Return a value as JSON; error messages call the value `name`."""
+        if isinstance(value, np.generic | np.ndarray):
+            value = value.tolist()
         if isinstance(value, int | float | str | None):
             return value
         if isinstance(value, list | tuple):
@@ -103,6 +106,7 @@ class _Writer:
             inside, digest = {}, digest_of(path)
         stem = re.sub("-[0-9a-f]{16}$", "", path.stem)  # without an earlier save's digest
         name = re.sub(r"[^\w.+-]", "_", f"{stem}-{digest[:16]}{path.suffix}", flags=re.ASCII)
+        name = name.lstrip(".")  # loading refuses hidden files
         self.parts[name] = path
         self.digests |= {f"{name}/{k}": v for k, v in inside.items()} or {name: digest}
         return name
@@ -137,7 +141,7 @@ def saved_names(folder: Path) -> set[str]:
         names = {name.partition("/")[0] for name in digests}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return set()
-    return {name for name in names if re.fullmatch(r"[\w.+-]*-[0-9a-f]{16}(\.\w+)?", name)}
+    return {name for name in names if re.fullmatch(r"[\w.+-]*-[0-9a-f]{16}(\.[\w+-]*)?", name)}
 
 
 def detachable_names(module: nn.Module) -> set[str]:
