@@ -3,6 +3,7 @@
 import oracles
 import pytest
 import torch
+from toys import toy_lexicon
 
 import polyembed as pe
 from polyembed.embeddings.piece_pooling import PieceMean
@@ -25,6 +26,19 @@ def test_transformer_adds_up_its_pieces() -> None:
         pieces = encoder.projection(table[ids[ids.ne(0)]])[None]
         torch.testing.assert_close(row, encoder.transformer(pieces, None)[0].sum(0))
     assert encoder(IDS)[2].eq(0).all()
+
+
+def test_one_table_for_several_parts(tmp_path) -> None:
+    lexicon = toy_lexicon()
+    table = torch.randn(lexicon.num_characters, 4)
+    frozen, other, trained = (PieceMean(table, freeze=i < 2) for i in range(3))
+    torch.nn.init.zeros_(trained.weight)
+    assert frozen.weight.any()
+    parts = [pe.SpelledEmbedding.from_characters(lexicon, part) for part in (frozen, other)]
+    both = pe.MetaEmbedding.concat(parts)
+    both.save_pretrained(tmp_path)
+    ids = torch.arange(9)
+    assert torch.equal(pe.MetaEmbedding.from_pretrained(tmp_path)(ids), both(ids))
 
 
 @pytest.mark.parametrize(

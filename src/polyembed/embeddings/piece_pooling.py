@@ -17,7 +17,8 @@ class PieceMean(PretrainedModule):
 
     Args:
         table: Piece vectors, row 0 for padding; or ``(num_pieces, dim)`` for an empty table.
-        freeze: Whether the table does not train, as in HME (Winata 2021, section 3.2.5).
+        freeze: Whether the table does not train, as in HME (Winata 2021, section 3.2.5). A table
+            that trains is a copy; a frozen one shares its memory with `table`.
 
     Shape:
         ids ``(*batch, piece)``, 0 = padding, to ``(*batch, embedding_dim)``; a word without pieces
@@ -34,7 +35,7 @@ class PieceMean(PretrainedModule):
     ) -> None:
         super().__init__()
         rows = table if isinstance(table, Tensor) else torch.zeros(*table)
-        self.weight = nn.Parameter(rows, requires_grad=not freeze)
+        self.weight = nn.Parameter(rows if freeze else rows.clone(), requires_grad=not freeze)
         self.num_embeddings, self.embedding_dim = rows.shape
 
     def forward(self, ids: Int[Tensor, "*batch piece"]) -> Float[Tensor, "*batch embedding_dim"]:
@@ -59,7 +60,8 @@ class PieceTransformer(PieceMean):
 
     Args:
         table: Piece vectors, row 0 for padding; or ``(num_pieces, dim)`` for an empty table.
-        freeze: Whether the table does not train; the Transformer trains in any case.
+        freeze: Whether the table does not train, as in `PieceMean`; the Transformer trains in any
+            case.
         hidden_size: The size of a word's vector, to which piece vectors are mapped first; if None,
             they are not mapped and keep their size.
         num_layers: The number of the Transformer's layers.

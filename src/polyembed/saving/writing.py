@@ -185,9 +185,14 @@ def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 def _write_weights(state: dict[str, Tensor], folder: Path) -> Path:
     from safetensors.torch import save_file
 
+    alone, places = {}, set[int]()
     for name, tensor in state.items():
         rule = "have values (attach its source, or save_sources=False)"
         require(not tensor.is_meta, name, rule, "none")
+        x = tensor.contiguous()
+        place = x.untyped_storage().data_ptr()
+        alone[name] = x.clone() if place in places else x  # safetensors refuses shared memory
+        places.add(place)
     path = folder / "model.safetensors"
-    save_file({k: x.contiguous() for k, x in state.items()}, path, metadata={"format": "pt"})
+    save_file(alone, path, metadata={"format": "pt"})
     return path
