@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -50,11 +51,7 @@ def numbered(language: str, train: int, dev: int = 0, test: int = 3) -> Corpus:
 class Unreadable(Sequence):
     """Sentences that nobody may look at."""
 
-    def __len__(self) -> int:
-        pytest.fail("read")
-
-    def __getitem__(self, index):
-        pytest.fail("read")
+    __len__ = __getitem__ = lambda *_: pytest.fail("read")
 
 
 SENTENCES = toy_corpus(4)
@@ -80,8 +77,8 @@ def first_words(sentences: Sequence[TaggedSentence]) -> list[str]:
     return [sentence.words[0] for sentence in sentences]
 
 
-def count_of_o(gold: list, predicted: list) -> float:
-    return float(sum(tags.count("O") for tags in predicted))
+def count_of_o(gold: list, predicted: list, tag: str = "O") -> float:
+    return float(sum(tags.count(tag) for tags in predicted))
 
 
 def test_zero_shot_is_what_one_would_do_by_hand() -> None:
@@ -150,14 +147,15 @@ def test_code_switched_trains_on_each_corpus_alone(calls: list[dict]) -> None:
 
 def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]) -> None:
     systems = {"a": system(2), "b/c: d": system(3)}
-    first = run_zero_shot(systems, ES, [EN], QUICK, seeds=(0, 1), folder=tmp_path)
+    run = partial(run_zero_shot, systems, ES, [EN], QUICK, seeds=(0, 1), folder=tmp_path)
+    first = run()
     names = sorted(path.name for path in (tmp_path / "zero_shot-es").iterdir())
     assert names == ["a.0.json", "a.1.json", "b%2Fc%3A d.0.json", "b%2Fc%3A d.1.json"]
     assert len(calls) == 4
-    assert run_zero_shot(systems, ES, [EN], QUICK, seeds=(0, 1), folder=tmp_path) == first
+    assert run() == first
     assert len(calls) == 4
     (tmp_path / "zero_shot-es" / names[2]).unlink()
-    run_zero_shot(systems, ES, [EN], QUICK, seeds=(0, 1), folder=tmp_path)
+    run()
     assert len(calls) == 5
     path = tmp_path / "zero_shot-es" / "a.0.json"
     assert {*json.loads(path.read_text())} == {"about", "best", "history", "predictions", "scores"}
@@ -177,6 +175,20 @@ def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]) -> Non
     refuses(r"a\.0\.json must be a finished run as JSON")
 
 
+def test_functions_of_other_values_are_other_options(tmp_path, calls: list[dict]) -> None:
+    def run(tag: str, rate: float) -> ProtocolResult:
+        def scheduler(optimizer):
+            return optimizer and rate and scheduler(None)
+
+        options = replace(QUICK, metric=partial(count_of_o, tag=tag), scheduler=scheduler)
+        return run_code_switched({"a": system()}, [ES], options, seeds=[0], folder=tmp_path)
+
+    assert run("O", 0.5) == run("O", 0.5)
+    assert len(calls) == 1
+    for other in (("B-ES", 0.5), ("O", 0.25)):
+        refused(ValueError, "must be of this run", run, *other)
+
+
 def test_systems_share_no_trained_parameter(calls: list[dict]) -> None:
     model = system()(ES.train, 0)
     rule = r"^systems\['a'\] must build new parameters at each call, got "
@@ -184,21 +196,22 @@ def test_systems_share_no_trained_parameter(calls: list[dict]) -> None:
 
 
 BAD = {
-    "systems must hold at least one system": ({}, ES, [EN], (0,)),
-    "train of 'eu' must hold at least one": ({"a": system()}, numbered("eu", 0), [EN], (0,)),
-    r"systems\['a'\] must know every label": ({"a": system(tags=["O", "B-ES"])}, ES, [EN], (0,)),
+    "systems must hold at least one system": ({}, ES),
+    "train of 'eu' must hold at least one": ({"a": system()}, numbered("eu", 0)),
+    r"systems\['a'\] must know every label": ({"a": system(tags=["O", "B-ES"])}, ES),
 }
 
 
 @pytest.mark.parametrize("rule", BAD)
 def test_bad_input(rule: str, calls: list[dict]) -> None:
-    systems, source, targets, seeds = BAD[rule]
-    refused(ValueError, rule, run_zero_shot, systems, source, targets, QUICK, seeds=seeds)
+    refused(ValueError, rule, run_zero_shot, *BAD[rule], [EN], QUICK, seeds=[0])
 
 
 def test_results_are_added_and_compared(calls: list[dict]) -> None:
-    one = run_code_switched({"a": system(2)}, [numbered("es", 4, 2)], QUICK, seeds=(0, 1))
-    two = run_code_switched({"b": system(2)}, [numbered("es", 4, 2)], QUICK, seeds=(0, 1))
+    one, two = (
+        run_code_switched({name: system(2)}, [numbered("es", 4, 2)], QUICK, seeds=(0, 1))
+        for name in "ab"
+    )
     both = one + two
     assert [row[0] for row in both.table.rows] == ["a", "b"]
     shifted = [run._replace(scores={"es": run.scores["es"] + 0.25 * run.seed}) for run in one.runs]
