@@ -200,6 +200,15 @@ def test_another_run_is_not_resumed(tmp_path: Path) -> None:
         fit(other, CORPUS, DEV, num_train_epochs=1, checkpoint=tmp_path)
 
 
+def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path: Path) -> None:
+    """One epoch has 3 steps, 1 of them warm; 4 epochs have 12, the first 2 of them warm."""
+    for epochs in (1, 4):
+        words = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
+        options = {"num_train_epochs": epochs, "batch_size": 1, "checkpoint": tmp_path}
+        result = fit(pe.SequenceTagger(words, TAGS), CORPUS, DEV, **options)
+    assert len(result.history) == 4
+
+
 def test_a_loss_that_is_not_finite_stops() -> None:
     tagger = build()
     tagger.decoder.linear.weight.data.fill_(math.inf)

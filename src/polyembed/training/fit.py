@@ -142,6 +142,7 @@ class _Training:
                 rule = "be one for these labels, as FitOptions(metric='accuracy')"
                 raise ValueError(must("metric", rule, f"{options.metric}: {error}")) from error
         self.optimizer = options.make_optimizer(model)
+        rates = repr(self.optimizer)  # a schedule changes them
         steps = self.num_epochs * -(-len(self.train) // self.batch_size)
         self.scheduler = options.make_scheduler(self.optimizer, steps)
         self.lengths = self._lengths()
@@ -157,8 +158,9 @@ class _Training:
             "metric": options.metric_name,
             "seed": seed,
             "model": sizes_of(model),
-            "optimizer": repr(self.optimizer),
-            "scheduler": repr(self.scheduler and self.scheduler.state_dict()),
+            "optimizer": rates,
+            # the default schedule follows from the optimizer and the number of epochs
+            "scheduler": repr(options.scheduler and self.scheduler and self.scheduler.state_dict()),
             "tags": getattr(model, "tags", None) or getattr(model, "labels", None),
             "train": len(self.train),
             "dev": len(self.dev),
