@@ -291,6 +291,12 @@ UNEVEN_RULE = "the tags of a sentence must be as many as the words, 2, got 1"
         (
             CORPUS,
             DEV,
+            {"scheduler": ReduceLROnPlateau, "scheduler_interval": "step"},
+            "scheduler_interval must be 'epoch' for a ReduceLROnPlateau, got 'step'",
+        ),
+        (
+            CORPUS,
+            DEV,
             {"optimizer": lambda _: torch.optim.Adam(torch.nn.Linear(2, 2).parameters())},
             "optimizer must hold parameters of the model, got none",
         ),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.crf import CRF
@@ -47,7 +47,8 @@ class FitOptions:
             `ReduceLROnPlateau` gets the score (give it ``mode="max"``). If both this and
             `optimizer` are None, the schedule is that of `default_optimizer`; with an optimiser
             alone, rates are constant.
-        scheduler_interval: Whether a given `scheduler` steps after each ``"epoch"`` or ``"step"``.
+        scheduler_interval: Whether a given `scheduler` steps after each ``"epoch"`` or ``"step"``;
+            for a `ReduceLROnPlateau` it must be ``"epoch"``.
         metric: The metric; higher is better. It is entity micro-F1 as conlleval counts (``"f1"``),
             accuracy (``"accuracy"``), the mean F1 of the labels (``"macro_f1"``), or a function of
             gold and predicted labels. A function gets a list of labels per text; a classifier's
@@ -135,7 +136,11 @@ class FitOptions:
     def make_scheduler(self, optimizer: Optimizer, num_steps: int) -> LRScheduler | None:
         """Return a new schedule over `num_steps` steps; None if rates are constant."""
         if self.scheduler is not None:
-            return self.scheduler(optimizer)
+            scheduler = self.scheduler(optimizer)
+            plateau = isinstance(scheduler, ReduceLROnPlateau)
+            fits = self.scheduler_interval == "epoch" or not plateau
+            require(fits, "scheduler_interval", "be 'epoch' for a ReduceLROnPlateau", "'step'")
+            return scheduler
         return _default_schedule(optimizer, num_steps) if self.optimizer is None else None
 
 
