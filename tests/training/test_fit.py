@@ -264,6 +264,20 @@ def test_gradients_are_clipped_only_if_asked(monkeypatch, norm: float, expected:
     assert norms == expected
 
 
+def test_gradients_outside_the_optimiser_are_neither_clipped_nor_kept() -> None:
+    tagger, norms = build(dropout=0.0), []
+
+    def note(_: Epoch) -> None:
+        parts = tagger.decoder, tagger.encoder
+        grads = ([value.grad for value in part.parameters()] for part in parts)
+        norms.append([float(nn.utils.get_total_norm(part)) for part in grads])
+
+    options = {"num_train_epochs": 2, "batch_size": len(CORPUS), "max_grad_norm": 0.01}
+    still = {"optimizer": lambda tagger: torch.optim.SGD(tagger.decoder.parameters(), lr=0.0)}
+    fit(tagger, CORPUS, DEV, on_epoch=note, **options, **still)
+    assert norms == [pytest.approx([0.01, norms[0][1]], rel=1e-3)] * 2
+
+
 class Words(NamedTuple):
     """What a reader of one's own may give: it checks nothing."""
 

@@ -21,7 +21,7 @@ from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.tagging.text_model import TextModel, batches_by_length, to_device
-from polyembed.training.options import DEFAULTS, FitOptions, measure
+from polyembed.training.options import DEFAULTS, FitOptions, measure, parameters_of
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epoch, sizes_of
 
 Item = Tagged | Labelled
@@ -197,11 +197,14 @@ class _Training:
         arguments = to_device(self.model.collate(batch), self.device)
         with self._autocast():
             loss: Tensor = self.model(**arguments)
+        self.model.zero_grad(set_to_none=True)  # the optimiser may hold a part of the model
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         if self.options.max_grad_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_grad_norm)
+            held = parameters_of(self.optimizer)
+            values = [value for value in self.model.parameters() if value in held]
+            torch.nn.utils.clip_grad_norm_(values, self.options.max_grad_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.options.scheduler_interval == "step" and self.scheduler is not None:

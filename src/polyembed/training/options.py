@@ -61,7 +61,8 @@ class FitOptions:
             never.
         max_decreases: The number of epochs in a row, each with a score below that of the epoch
             before, after which training stops (Prechelt 1998, UP); None = never.
-        max_grad_norm: The norm to which the gradient is clipped; None = never.
+        max_grad_norm: The norm to which the gradient of the optimiser's parameters is clipped;
+            None = never.
         amp_dtype: The dtype to which forward passes are autocast; None = no autocast. With float16,
             losses are scaled.
 
@@ -128,8 +129,7 @@ class FitOptions:
     def make_optimizer(self, model: nn.Module) -> Optimizer:
         """Return a new optimiser over the model's parameters."""
         optimizer = (self.optimizer or default_optimizer)(model)
-        held = {value for group in optimizer.param_groups for value in group["params"]}
-        some = not held.isdisjoint(model.parameters())
+        some = not parameters_of(optimizer).isdisjoint(model.parameters())
         require(some, "optimizer", "hold parameters of the model", "none")
         return optimizer
 
@@ -162,6 +162,11 @@ DEFAULTS = FitOptions()
 PRETRAINED_RATE = 0.1
 CRF_RATE = 30
 LINEAR_RATE = 1000
+
+
+def parameters_of(optimizer: Optimizer) -> set[Tensor]:
+    """Return the parameters that an optimiser holds."""
+    return {value for group in optimizer.param_groups for value in group["params"]}
 
 
 def pretrained_parameters(model: nn.Module) -> set[nn.Parameter]:
