@@ -14,6 +14,7 @@ from toys import SENTENCES, own_words, toy_lexicon
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
+from polyembed.encoders import CachedEmbedder
 from polyembed.functional import cross_entropy
 from polyembed.tagging import LabelCrossEntropy
 
@@ -146,11 +147,17 @@ def test_pairs_are_read_as_transformers_reads_them(name: str, pooling: str) -> N
         torch.testing.assert_close(found[row], ours.linear(pooled), atol=1e-4, rtol=1e-4)
 
 
-def test_pairs_of_words_are_compared() -> None:
-    ours, single = over_words(pe.PairClassifier, pooling="max"), over_words(pooling="max")
-    single.embedder.load_state_dict(ours.embedder.state_dict())
+def stored() -> CachedEmbedder:
+    return CachedEmbedder(over_pieces().embedder)
+
+
+@pytest.mark.parametrize("embedder", [lambda: over_words().embedder, stored])
+def test_pairs_of_words_are_compared(embedder) -> None:
+    kinds = pe.PairClassifier, pe.SequenceClassifier
+    embedder = embedder()
+    ours, single = (kind(embedder, LABELS, pooling="max").eval() for kind in kinds)
     inputs, mask = ours.encode(PAIRS)
-    assert inputs.shape == mask.shape == (5, 2, 3)
+    assert mask.shape == (5, 2, 3)
     found = ours.logits(inputs, mask)
     for row, pair in enumerate(PAIRS):
         u, v = (single.features(*single.encode([words]))[0] for words in pair)

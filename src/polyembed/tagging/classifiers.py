@@ -333,7 +333,7 @@ class PairClassifier(TextClassifier):
             return joined, None
         encoded = self.embedder.encode([words for pair in pairs for words in pair])
         found: tuple[Tensor | Pieces, Tensor] = tree_map_only(
-            Tensor, lambda part: part.reshape(len(pairs), 2, part.shape[-1]), encoded
+            Tensor, lambda part: part.reshape(len(pairs), 2, *part.shape[1:]), encoded
         )
         return found
 
