@@ -9,6 +9,7 @@ from torch import nn
 from toys import own_words
 
 import polyembed as pe
+from polyembed.data import TaggedSentence
 from polyembed.encoders import Char2Subword
 from polyembed.text import piece_surfaces
 
@@ -126,3 +127,9 @@ def test_overflow(unit: str, most: str) -> None:
 )
 def test_bad_input(error: type[Exception], message: str, call) -> None:
     refused(error, message, call)
+
+
+def test_trains_on_words_that_would_be_too_many_pieces() -> None:
+    tagger = pe.SequenceTagger(encoder(unit="word", max_length=4, overflow="error"), ["X", "Y"])
+    rows = [TaggedSentence(("songs", "cancions"), ("X", "Y"))]
+    assert pe.fit(tagger, rows, rows, pe.FitOptions(num_train_epochs=1)).best.number == 1

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from polyembed._checks import must, require, require_type
 from polyembed._progress import progress_bar
-from polyembed.encoders import PretrainedWordEncoder
+from polyembed.encoders import CharWordEncoder, PretrainedWordEncoder
 from polyembed.metrics import settled
 from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
@@ -230,14 +230,19 @@ class _Training:
         return self.model.sentences_of(self.model.text_of(item))
 
     def _lengths(self) -> list[int]:
-        """Return the length of each training text, in pieces if an encoder reads these."""
+        """Return the length of each training text, in what an encoder reads, if there is one."""
         texts = map(self._sentences, self.train)
-        parts = (part for part in self.model.modules() if isinstance(part, PretrainedWordEncoder))
-        encoder = next((part for part in parts if part.tokenizer is not None), None)
+        encoder = next(filter(_reads_texts, self.model.modules()), None)
         if encoder is None:
             return [sum(map(len, text)) for text in texts]
         prepared = getattr(self.model, "prepared", list)  # as the encoder reads the words
         return [int(encoder.pieces(prepared(text)).piece_mask.sum()) for text in texts]
+
+
+def _reads_texts(part: nn.Module) -> TypeGuard[PretrainedWordEncoder | CharWordEncoder]:
+    if isinstance(part, CharWordEncoder):  # before its encoder, which then reads no pieces
+        return part.unit == "word"
+    return isinstance(part, PretrainedWordEncoder) and part.tokenizer is not None
 
 
 def _is_stale(history: Sequence[Epoch], options: FitOptions) -> bool:
