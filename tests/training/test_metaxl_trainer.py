@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR
 
 from polyembed import (
     MetaXLTrainer,
@@ -307,6 +307,21 @@ def test_an_interrupted_run_reaches_the_same_numbers(tmp_path: Path) -> None:
     assert finished.steps == []
     assert result == found
     assert_same(finished.state(), whole.state())
+
+
+def test_an_interrupted_trainer_goes_on(tmp_path: Path) -> None:
+    """Its optimisers have the rates of the step at which it was interrupted."""
+
+    def interrupt(step: MetaXLTrainerStep) -> None:
+        if step.epoch == 2:
+            raise KeyboardInterrupt
+
+    options = {"scheduler": lambda optimizer, _: ExponentialLR(optimizer, 0.9)}
+    setting, whole = Setting(**options), Setting(**options)
+    with pytest.raises(KeyboardInterrupt):
+        setting.train(checkpoint=tmp_path, on_step=interrupt)
+    setting.train(checkpoint=tmp_path), whole.train()
+    assert_same(setting.state(), whole.state())
 
 
 def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:

@@ -309,6 +309,8 @@ class MetaXLTrainer:
             self.meta_optimizer = meta_optimizer or Adam(phi.values(), lr=3e-5)
         self.schedules = scheduler if isinstance(scheduler, tuple) else (scheduler, scheduler)
         self.loss = loss
+        # before a schedule changes the rates
+        self._optimizers = [repr(part) for part in (self.optimizer, self.meta_optimizer)]
 
     def train(
         self,
@@ -468,7 +470,7 @@ class MetaXLTrainer:
             "model and rtn": ", ".join(map(sizes_of, self.parts.children())),
             "layers": [places.get(id(layer), class_name(layer)) for layer in self.layers],
             "rows": {str(name): len(rows) for name, rows in corpora.items()},
-            "optimizers": [repr(part) for part in (self.optimizer, self.meta_optimizer)],
+            "optimizers": self._optimizers,
         }
 
 
