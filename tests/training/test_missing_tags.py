@@ -11,6 +11,7 @@ from toys import SENTENCES, TAGS, toy_lexicon
 import polyembed as pe
 from polyembed.crf import Constraints
 from polyembed.data import TaggedSentence as Sentence
+from polyembed.encoders import CachedEmbedder
 from polyembed.training import fit
 
 
@@ -59,5 +60,7 @@ def test_words_beyond_the_limit_leave_the_loss() -> None:
     count = int(batch["inputs"].word_index.max()) + 1
     assert 0 < count < 4
     assert batch["tags"][0].tolist() == [0, 1, 0, 1][:count] + [-100] * (4 - count)
-    both = pe.SequenceTagger(pe.MetaEmbedding.concat([encoder] * 2), ["X", "VERB"])
-    assert both.collate(rows)["tags"].equal(batch["tags"])
+    stored = CachedEmbedder(encoder)
+    for embedder in (stored, pe.MetaEmbedding.concat([encoder, encoder, stored])):
+        same = pe.SequenceTagger(embedder, ["X", "VERB"])
+        assert same.collate(rows)["tags"].equal(batch["tags"])

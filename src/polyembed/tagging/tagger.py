@@ -15,6 +15,7 @@ from polyembed._checks import check_sentences, check_words, require, require_typ
 from polyembed.crf import span_log_probs
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
+from polyembed.encoders.cached import WordFeatures
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.functional.masking import widened
 from polyembed.metrics import scheme_of, split_label
@@ -109,11 +110,14 @@ class Tagger(TextModel):
         """
         inputs, mask = self.encode([item.words for item in items])
         tags = self.encode_labels([self.labels_of(item) for item in items])
-        parts = tree_leaves(inputs, is_leaf=lambda part: isinstance(part, Pieces))
-        if mask is not None and all(isinstance(part, Pieces) for part in parts):
+        parts = tree_leaves(inputs, is_leaf=lambda part: isinstance(part, Pieces | WordFeatures))
+        if mask is not None and all(isinstance(part, Pieces | WordFeatures) for part in parts):
             unseen = nn.functional.pad(mask, (1, 0))  # (batch, 1 + word), special pieces first
             for part in parts:
-                unseen = unseen.scatter(1, part.word_index + 1, False)
+                if isinstance(part, WordFeatures):
+                    unseen[:, 1:] &= part.features.eq(0).flatten(2).all(-1)
+                else:
+                    unseen = unseen.scatter(1, part.word_index + 1, False)
             tags[unseen[:, 1:]] = True if tags.dtype == torch.bool else IGNORE_INDEX
         return {"inputs": inputs, "tags": tags, "mask": mask}
 
