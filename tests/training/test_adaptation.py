@@ -209,19 +209,27 @@ def run(model: nn.Module, folder: Path | None, **options: object) -> AdaptationR
     return adapt_masked_lm(model, TOKENIZER, TEXTS, folder=folder, **options)
 
 
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 def test_leaves_no_trace(tmp_path: Path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     model = build().eval()
     model.lm_head.train()
-    modes = [module.training for module in model.modules()]
+    names = "training", "gradient_checkpointing"
+
+    def settings() -> list:
+        found = [[getattr(part, name, None) for name in names] for part in model.modules()]
+        return [*found, model.config.use_cache]
+
+    before = settings()
     expected = random.getstate(), torch.get_rng_state()
     reached = []
     monkeypatch.setattr("socket.socket.connect", lambda *_: reached.append(1))
-    run(model, None, eval_strategy="steps", eval_steps=1, report_to="all")
+    options = {"eval_strategy": "steps", "eval_steps": 1, "report_to": "all"}
+    run(model, None, gradient_checkpointing=True, **options)
     assert not reached  # reports and evaluation that the arguments ask for are off
     assert random.getstate() == expected[0]
     assert torch.equal(torch.get_rng_state(), expected[1])
-    assert [module.training for module in model.modules()] == modes
+    assert settings() == before
     assert all(parameter.grad is None for parameter in model.parameters())
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr().out == ""

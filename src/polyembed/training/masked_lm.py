@@ -34,8 +34,8 @@ class AdaptationResult(NamedTuple):
 
     Attributes:
         losses: The mean masked-LM losses in nats: one per `logging_steps` steps, or one over all
-            steps of this call if they are fewer. Empty if the training of a folder was already
-            finished.
+            steps of this call if they are fewer. With a folder, the losses of the steps before an
+            interruption are among them.
         steps: The number of steps of the optimiser.
     """
 
@@ -244,9 +244,14 @@ def _at_switches(encoder: ExampleEncoder, sentences: Sequence[Any]) -> Iterator[
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Restore the device, modes and random states that a Trainer changes; drop its gradients."""
+    """Restore the device, settings and random states that a Trainer changes; drop its gradients."""
     home = next(model.parameters()).device
-    modes = [(module, module.training) for module in model.modules()]
+    settings = [
+        (part, name, getattr(part, name))
+        for part in (model.config, *model.modules())
+        for name in ("training", "gradient_checkpointing", "use_cache")
+        if hasattr(part, name)
+    ]
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -254,7 +259,7 @@ def _restored(model: nn.Module) -> Iterator[None]:
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
-        for module, training in modes:
-            module.training = training
+        for part, name, value in settings:
+            setattr(part, name, value)
         model.to(home)
         model.zero_grad(set_to_none=True)
