@@ -353,7 +353,8 @@ class SequenceTagger(Tagger):
 
         The probability is the sum over all sequences of tags in which precisely this span is an
         entity of this type (`polyembed.crf.span_log_probs`). Entities that are not on the best path
-        are found too.
+        are found too. Entities are read strictly in the scheme of the tags, so convert IOB1 tags by
+        `to_iob2` before training.
 
         Args:
             texts: Lists of words.
