@@ -2,7 +2,6 @@
 
 import copy
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -83,7 +82,7 @@ def ia3() -> nn.Module:
         lambda: lora(with_head(), task_type="TOKEN_CLS"),
     ],
 )
-def test_saved_and_opened(build, tmp_path: Path) -> None:
+def test_saved_and_opened(build, tmp_path) -> None:
     tagger = pe.TokenClassifier(encoder(build()), TAGS).eval()
     tagger.save_pretrained(tmp_path)
     again = pe.TokenClassifier.from_pretrained(tmp_path)
@@ -129,12 +128,12 @@ def prompts() -> nn.Module:
         (prompts, "^model must have adapters inside its layers, as LoRA, got PromptTuningConfig"),
     ],
 )
-def test_what_cannot_be_built_again_is_not_saved(build, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_built_again_is_not_saved(build, message, tmp_path) -> None:
     refused(TypeError, message, lambda: encoder(build()).save_pretrained(tmp_path))
     assert not (tmp_path / "config.json").exists()
 
 
-def test_a_folder_that_names_a_package_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_names_a_package_is_refused(tmp_path) -> None:
     encoder().save_pretrained(tmp_path)
     [path] = tmp_path.glob("adapter-*/adapter_config.json")
     config = json.loads(path.read_text())

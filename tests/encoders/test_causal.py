@@ -16,7 +16,7 @@ def build(name: str, **options) -> pe.PretrainedWordEncoder:
 
 
 @pytest.mark.parametrize("name", CAUSAL_MODELS)
-def test_later_words_and_padding_change_nothing(name: str) -> None:
+def test_later_words_and_padding_change_nothing(name) -> None:
     """No keys and values are kept."""
     encoder, seen = build(name), []
     encoder.model.register_forward_hook(lambda *found: seen.append(found[-1].past_key_values))

@@ -114,6 +114,6 @@ def test_the_same_each_time_and_nothing_else_changes() -> None:
         ({"table": table() / 0}, "^the loss must stay finite, got nan$"),
     ],
 )
-def test_bad_input(change: dict, text: str) -> None:
+def test_bad_input(change, text) -> None:
     arguments = {"table": table(), "vocabulary": VOCABULARY, **QUICK, **change}
     refused(ValueError, text, module().fit_to, **arguments)

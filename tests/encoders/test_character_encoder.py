@@ -42,7 +42,7 @@ def spelled_model(ours: pe.CharWordEncoder, name: str) -> nn.Module:
 @pytest.mark.parametrize(
     ("name", "pooling"), [(name, "mean") for name in MODELS] + [("bert", "first")]
 )
-def test_pieces_are_as_if_the_table_held_their_vectors(name: str, pooling: str) -> None:
+def test_pieces_are_as_if_the_table_held_their_vectors(name, pooling) -> None:
     ours = encoder(name, pooling=pooling, fusion=pe.ScalarMix(4))
     options = {"pooling": pooling, "fusion": pe.ScalarMix(4)}
     table = pe.PretrainedWordEncoder(spelled_model(ours, name), TOKENIZER, **options).eval()
@@ -66,7 +66,7 @@ def test_words_are_one_unit_each() -> None:
 @pytest.mark.parametrize(
     ("name", "unit"), [("bert", "word"), ("xlm-roberta", "piece"), ("modernbert", "piece")]
 )
-def test_long_sentences_are_read_in_windows(name: str, unit: str) -> None:
+def test_long_sentences_are_read_in_windows(name, unit) -> None:
     """Every window as the model alone reads it; a limit counts units, not characters."""
     ours = encoder(name, unit, max_length=10)
     words = ["me", "gus", "la", "a", "b", "c", "can", "song"] * 3
@@ -88,7 +88,7 @@ def test_words_are_normalised_as_the_tokenizer_does() -> None:
 
 
 @pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])
-def test_characters_learn_through_a_frozen_encoder(freeze: str) -> None:
+def test_characters_learn_through_a_frozen_encoder(freeze) -> None:
     ours = encoder(freeze=freeze).train()
     ours(ours.encode(SENTENCES)[0]).square().sum().backward()
     assert ours.char2subword.projection.weight.grad.abs().sum() > 0
@@ -99,7 +99,7 @@ def test_characters_learn_through_a_frozen_encoder(freeze: str) -> None:
 
 
 @pytest.mark.parametrize(("unit", "most"), [("piece", "7 pieces"), ("word", "5 words")])
-def test_overflow(unit: str, most: str) -> None:
+def test_overflow(unit, most) -> None:
     words = ["me"] * 12
     short = encoder(unit=unit, max_length=7, overflow="truncate")
     found = short(short.encode([words])[0])
@@ -125,7 +125,7 @@ def test_overflow(unit: str, most: str) -> None:
         ),
     ],
 )
-def test_bad_input(error: type[Exception], message: str, call) -> None:
+def test_bad_input(error, message, call) -> None:
     refused(error, message, call)
 
 

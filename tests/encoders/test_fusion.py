@@ -44,7 +44,7 @@ def weight_by_loops(aif: AIF, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("branches", BRANCHES)
-def test_aif_is_equations_1_to_3(states: list[Tensor], branches: str) -> None:
+def test_aif_is_equations_1_to_3(states, branches) -> None:
     aif, x = shaken(AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
     expected = weight_by_loops(aif, x)
     # a sentence without words takes no part in the statistics, nor does NaN in padding
@@ -59,9 +59,7 @@ def test_aif_is_equations_1_to_3(states: list[Tensor], branches: str) -> None:
 @pytest.mark.parametrize("branches", BRANCHES)
 @pytest.mark.parametrize("weighting", ["sigmoid", "literal"])
 @pytest.mark.parametrize("lower", [0, -1])
-def test_dlfa_is_equation_4(
-    states: list[Tensor], weighting: str, branches: str, lower: int
-) -> None:
+def test_dlfa_is_equation_4(states, weighting, branches, lower) -> None:
     options = {"weighting": weighting, "branches": branches, "reduction_ratio": 3}
     dlfa = shaken(pe.DLFA(6, lower, **options)).train()
     mean = (states[lower] + states[-1]) / 2
@@ -76,7 +74,7 @@ def test_dlfa_is_equation_4(
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_a_batch_without_variance_uses_running_statistics(rows: int) -> None:
+def test_a_batch_without_variance_uses_running_statistics(rows) -> None:
     norm = shaken(MaskedBatchNorm(6))
     norm.running_var.uniform_(1, 2)
     before = copy.deepcopy(norm.state_dict())
@@ -140,5 +138,5 @@ def test_kaiming_initialisation() -> None:
         (r"^weighting must be one of 'sigmoid', ", lambda x: pe.DLFA(8, 1, weighting="hard")),
     ],
 )
-def test_bad_input(message: str, call, states: list[Tensor]) -> None:
+def test_bad_input(message, call, states) -> None:
     refused(ValueError, message, call, states)

@@ -35,7 +35,7 @@ def checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_the_numbers_of_the_released_recipe(checkpoint, side: str) -> None:
+def test_the_numbers_of_the_released_recipe(checkpoint, side) -> None:
     expected, states = oracles.laser_sentences(checkpoint, SENTENCES)
     encoder = LaserEncoder.from_checkpoint(checkpoint)
     assert not encoder.training
@@ -82,7 +82,7 @@ class Attack:
 
 
 @pytest.mark.parametrize("new", [True, False])
-def test_code_in_a_checkpoint_is_never_run(tmp_path, new: bool, monkeypatch) -> None:
+def test_code_in_a_checkpoint_is_never_run(tmp_path, new, monkeypatch) -> None:
     ran, path = [], tmp_path / "x.pt"
     torch.save({**parts(), "extra": Attack()}, path, _use_new_zipfile_serialization=new)
     monkeypatch.setattr(os, "system", ran.append)
@@ -111,7 +111,7 @@ BAD = [  # what a checkpoint holds, and what is said of it
 
 
 @pytest.mark.parametrize(("changes", "text"), BAD)
-def test_bad_checkpoints_are_refused(tmp_path, changes: dict, text: str) -> None:
+def test_bad_checkpoints_are_refused(tmp_path, changes, text) -> None:
     path = write_checkpoint(tmp_path / "x.pt", **changes)
     refused(ValueError, text, LaserEncoder.from_checkpoint, path)
 

@@ -49,7 +49,7 @@ def by_equations(module: torch.nn.Module, pieces: pe.Pieces, row: int) -> list[l
 
 
 @pytest.mark.parametrize("name", ["BPEBow", "LaserTop", "LaserElmo"])
-def test_words_are_pooled_pieces(name: str) -> None:
+def test_words_are_pooled_pieces(name) -> None:
     module = words(name)
     pieces, mask = module.encode(SENTENCES)
     found = module(pieces)
@@ -63,7 +63,7 @@ def test_words_are_pooled_pieces(name: str) -> None:
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_a_gru_reads_each_word_anew(bidirectional: bool) -> None:
+def test_a_gru_reads_each_word_anew(bidirectional) -> None:
     module = words("BPEGRU", bidirectional=bidirectional)
     pieces, _ = module.encode(SENTENCES)
     found = module(pieces)
@@ -92,7 +92,7 @@ def test_a_gru_reads_each_word_anew(bidirectional: bool) -> None:
         ("LaserElmo", "all", "mix"),
     ],
 )
-def test_what_is_frozen_does_not_train(name: str, freeze: str, left: str) -> None:
+def test_what_is_frozen_does_not_train(name, freeze, left) -> None:
     for key, value in words(name, freeze=freeze).named_parameters():
         assert value.requires_grad == (bool(left) and re.match(left, key) is not None)
 
@@ -110,7 +110,7 @@ def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:
 
 
 @pytest.mark.parametrize("name", ["BPEGRU", "LaserTop"])
-def test_bad_pieces_are_refused(name: str) -> None:
+def test_bad_pieces_are_refused(name) -> None:
     module = words(name)
     pieces = module.pieces([["me", "song"]])
     outside = pieces._replace(piece_ids=pieces.piece_ids + 23)
@@ -130,7 +130,7 @@ OTHER = FastBPETokenizer([("a", "b")], PieceDictionary.from_pieces(["a@@", "b@@"
         ("BPEGRU", {"hidden_size": 0}, "^hidden_size must be a positive .* 0$"),
     ],
 )
-def test_bad_arguments_are_refused(name: str, options: dict, message: str) -> None:
+def test_bad_arguments_are_refused(name, options, message) -> None:
     refused(ValueError, message, words, name, **options)
 
 

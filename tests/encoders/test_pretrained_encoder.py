@@ -32,7 +32,7 @@ def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 @pytest.mark.parametrize("name", ALL)
-def test_words_are_pooled_and_fused_states_of_the_model(name: str, pooling: str) -> None:
+def test_words_are_pooled_and_fused_states_of_the_model(name, pooling) -> None:
     ours, model = encoder(name, pooling=pooling, fusion=pe.ScalarMix(4)), tiny_model(name)
     pieces, _ = ours.encode(SENTENCES)
     found = ours(pieces)
@@ -50,7 +50,7 @@ def test_words_are_pooled_and_fused_states_of_the_model(name: str, pooling: str)
 
 
 @pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])
-def test_freeze(freeze: str) -> None:
+def test_freeze(freeze) -> None:
     ours = encoder(freeze=freeze, fusion=pe.ScalarMix(4)).train()
     pieces, _ = ours.encode(SENTENCES)
     ours(pieces).square().sum().backward()
@@ -68,7 +68,7 @@ LAYERS = {"xlm": "attentions", "t5": "encoder.block", "gpt2": "h.0", "deberta-v3
 
 
 @pytest.mark.parametrize(("name", "layers"), LAYERS.items())
-def test_the_embedding_layer_is_frozen_whatever_its_names_are(name: str, layers: str) -> None:
+def test_the_embedding_layer_is_frozen_whatever_its_names_are(name, layers) -> None:
     """XLM's norm was trained, GPT-2's positions, and all of T5, whose table is called "shared"."""
     model = build("T5", "EncoderModel", **T5) if name == "t5" else tiny_model(name)
     ours = pe.PretrainedWordEncoder(model, TOKENIZER, freeze="embeddings")
@@ -133,7 +133,7 @@ def test_the_tokenizer_of_another_model() -> None:
 
 
 @pytest.mark.parametrize("name", ["T5", "UMT5"])
-def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name: str) -> None:
+def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name) -> None:
     """It was opened as the whole, whose decoder had no weights."""
     model = build(name, "EncoderModel", **T5)
     ours = pe.PretrainedWordEncoder(model, TOKENIZER, fusion=pe.ScalarMix(3)).eval()
@@ -149,7 +149,7 @@ for name, size in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 11)):
 
 
 @pytest.mark.parametrize("name", ["Bart", "Marian", "T5"])
-def test_the_encoder_of_a_model_that_decodes_too(name: str) -> None:
+def test_the_encoder_of_a_model_that_decodes_too(name) -> None:
     whole = build(name, decoder_start_token_id=2, **(T5 if name.endswith("T5") else HALVES))
     message = r", got \w+, which decodes too \(give its get_encoder\(\), or T5EncoderModel for T5"
     refused(TypeError, message, pe.PretrainedWordEncoder, whole, TOKENIZER)
@@ -182,7 +182,7 @@ PADDING = {
 
 
 @pytest.mark.parametrize("name", PADDING)
-def test_padding_reaches_no_word(name: str) -> None:
+def test_padding_reaches_no_word(name) -> None:
     """Some models let padding in although it is masked; their rows run one at a time."""
     reaches, options = PADDING[name]
     torch.manual_seed(0)
@@ -210,7 +210,7 @@ def test_padding_reaches_no_word(name: str) -> None:
         ("Bert", {}, False),
     ],
 )
-def test_causal_is_what_a_model_does(kind: str, options: dict, causal: bool) -> None:
+def test_causal_is_what_a_model_does(kind, options, causal) -> None:
     encoder = pe.PretrainedWordEncoder(build(kind, **SMALL, **options))
     assert (encoder.is_causal, encoder.pooling) == (causal, "last" if causal else "first")
 
@@ -232,7 +232,7 @@ def test_the_rules_of_a_folder_are_those_of_its_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_saved_and_loaded(tmp_path, name: str) -> None:
+def test_saved_and_loaded(tmp_path, name) -> None:
     ours = encoder(name, fusion=pe.DLFA(8, 1), pooling="mean", freeze="embeddings", max_length=5)
     ours.save_pretrained(tmp_path / "saved")
     state = torch.get_rng_state()
@@ -245,7 +245,7 @@ def test_saved_and_loaded(tmp_path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "gemma3"])
-def test_pickled_after_it_ran(name: str) -> None:
+def test_pickled_after_it_ran(name) -> None:
     """Transformers adds local functions to a model that has returned its hidden states."""
     ours = encoder(name, fusion=pe.ScalarMix(4))
     pieces, _ = ours.encode(SENTENCES)
@@ -286,7 +286,7 @@ def other_tokenizer(text: str) -> str:
         ),
     ],
 )
-def test_folders_of_strangers(tmp_path, file: str, edit, message: str) -> None:
+def test_folders_of_strangers(tmp_path, file, edit, message) -> None:
     encoder().save_pretrained(tmp_path)
     folder, name = file.split("/")
     path = only(tmp_path, folder) / name
@@ -342,5 +342,5 @@ def test_a_sentence_beyond_the_limit() -> None:
         ),
     ],
 )
-def test_bad_input(error, message: str, call) -> None:
+def test_bad_input(error, message, call) -> None:
     refused(error, message, call)

@@ -74,7 +74,7 @@ def transform(
 @pytest.mark.parametrize(
     ("norm_first", "kernel_size"), [(True, 1), (False, 1), (True, 3), (False, 5)]
 )
-def test_transformer_equals_the_loop(norm_first: bool, kernel_size: int, x: Tensor) -> None:
+def test_transformer_equals_the_loop(norm_first, kernel_size, x) -> None:
     encoder = transformer(norm_first=norm_first, kernel_size=kernel_size)
     found = encoder(x, MASK)
     assert found[~MASK].eq(0).all()
@@ -113,7 +113,7 @@ OFF = {"dropout": 0.0, "attention_dropout": 0.0, "input_dropout": 0.0}
 @pytest.mark.parametrize(
     ("build", "options"), [(lstm, {"dropout": 0.5})] + [(transformer, {**OFF, n: 0.5}) for n in OFF]
 )
-def test_dropout_only_in_training(build, options: dict[str, float], x: Tensor) -> None:
+def test_dropout_only_in_training(build, options, x) -> None:
     encoder = build(**options)
     assert torch.equal(encoder(x, MASK), encoder(x, MASK))
     encoder.train()
@@ -129,7 +129,7 @@ def test_dropout_only_in_training(build, options: dict[str, float], x: Tensor) -
         (lstm, {"dropout": 1}, r"^dropout must be in \[0, 1\), got 1$"),
     ],
 )
-def test_wrong_constructions(build, options: dict, message: str) -> None:
+def test_wrong_constructions(build, options, message) -> None:
     refused(ValueError, message, build, **options)
 
 

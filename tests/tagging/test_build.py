@@ -36,7 +36,7 @@ def test_what_is_not_given_is_not_built() -> None:
 
 
 @pytest.mark.parametrize("freeze", ["embeddings", "all"])
-def test_a_frozen_encoder_is_mapped_and_a_trained_one_is_not(freeze: str) -> None:
+def test_a_frozen_encoder_is_mapped_and_a_trained_one_is_not(freeze) -> None:
     contextual = encoder(freeze)
     tagger = pe.build_tagger(CORPUS, contextual=contextual)
     beside = tagger.embedder.embedders[1]
@@ -95,7 +95,7 @@ class Nothing(ToyVectors):
         ),
     ],
 )
-def test_wrong_calls(train, options, message: str) -> None:
+def test_wrong_calls(train, options, message) -> None:
     refused((TypeError, ValueError), f"^{message}", pe.build_tagger, train, **options)
 
 

@@ -72,7 +72,7 @@ def over_words(kind: type = pe.SequenceClassifier, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm", "max")]
 )
-def test_pools_the_pieces_of_the_fused_layer(name: str, pooling: str) -> None:
+def test_pools_the_pieces_of_the_fused_layer(name, pooling) -> None:
     ours = over_pieces(name, pooling=pooling, fusion=pe.ScalarMix(4))
     tokenizer, model = bert(), lively(tiny_model(name))
     inputs, mask = ours.encode(TEXTS)
@@ -92,7 +92,7 @@ def test_pools_the_pieces_of_the_fused_layer(name: str, pooling: str) -> None:
 @pytest.mark.parametrize(
     ("pooling", "encoder"), [("mean", None), ("max", pe.TransformerSequenceEncoder)]
 )
-def test_pools_words(pooling: str, encoder) -> None:
+def test_pools_words(pooling, encoder) -> None:
     ours = over_words(pooling=pooling, encoder=encoder and encoder(13, **SIZES), hidden_size=7)
     found = ours.logits(*ours.encode([*SENTENCES, []]))
     nothing = torch.zeros(1, (ours.encoder or ours.embedder).embedding_dim)
@@ -130,7 +130,7 @@ PAIRS = [
 @pytest.mark.parametrize(
     ("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm-roberta", "mean")]
 )
-def test_pairs_are_read_as_transformers_reads_them(name: str, pooling: str) -> None:
+def test_pairs_are_read_as_transformers_reads_them(name, pooling) -> None:
     ours, tokenizer = over_pieces(name, kind=pe.PairClassifier, pooling=pooling), bert()
     model = lively(tiny_model(name))
     nn.init.normal_(ours.linear.weight, std=3)
@@ -147,14 +147,10 @@ def test_pairs_are_read_as_transformers_reads_them(name: str, pooling: str) -> N
         torch.testing.assert_close(found[row], ours.linear(pooled), atol=1e-4, rtol=1e-4)
 
 
-def stored() -> CachedEmbedder:
-    return CachedEmbedder(over_pieces().embedder)
-
-
-@pytest.mark.parametrize("embedder", [lambda: over_words().embedder, stored])
-def test_pairs_of_words_are_compared(embedder) -> None:
+@pytest.mark.parametrize("stored", [False, True])
+def test_pairs_of_words_are_compared(stored) -> None:
     kinds = pe.PairClassifier, pe.SequenceClassifier
-    embedder = embedder()
+    embedder = CachedEmbedder(over_pieces().embedder) if stored else over_words().embedder
     ours, single = (kind(embedder, LABELS, pooling="max").eval() for kind in kinds)
     inputs, mask = ours.encode(PAIRS)
     assert mask.shape == (5, 2, 3)
@@ -257,5 +253,5 @@ def test_scores_that_are_not_numbers_have_no_label() -> None:
         ),
     ],
 )
-def test_wrong_arguments(error, message: str, call) -> None:
+def test_wrong_arguments(error, message, call) -> None:
     refused(error, f"^{message}", call)

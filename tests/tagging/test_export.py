@@ -122,7 +122,7 @@ def test_reads_words_as_the_lexicon(model, folder) -> None:
         ),
     ],
 )
-def test_wrong_inputs(folder, error, message: str, call) -> None:
+def test_wrong_inputs(folder, error, message, call) -> None:
     refused(error, f"^{message}", call, OnnxTagger(folder))
 
 
@@ -211,6 +211,6 @@ def test_torch_export_with_free_sizes(model) -> None:
         ),
     ],
 )
-def test_what_cannot_be_exported(build, message: str, tmp_path) -> None:
+def test_what_cannot_be_exported(build, message, tmp_path) -> None:
     refused(TypeError, f"^tagger{message}", pe.tagging.export_onnx, build(), tmp_path / "folder")
     assert not list(tmp_path.iterdir())

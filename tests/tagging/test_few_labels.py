@@ -32,7 +32,7 @@ PARTLY = TaggedSentence(("ana", "ve", "acme"), ("B-PER", None, EITHER))
 
 
 @pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
-def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind: type) -> None:
+def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind) -> None:
     model = tagger(kind(6, BIO)).double().eval()
     batch = model.collate([PARTLY])
     assert batch["tags"].dtype == torch.bool
@@ -102,7 +102,7 @@ STRICT = pe.CRFDecoder(6, BIO, constraints=pe.Constraints.bio(BIO))
         (STRICT, {"I-PER", "I-ORG"}, r"tags\[0\] must be a sequence that .* constraints allow"),
     ],
 )
-def test_sets_that_cannot_be(decoder, names: set, message: str) -> None:
+def test_sets_that_cannot_be(decoder, names, message) -> None:
     refused(ValueError, f"^{message}", tagger(decoder).encode_labels, [["O", names]])
 
 
@@ -116,7 +116,7 @@ def test_a_criterion_takes_no_sets() -> None:
 
 
 @pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
-def test_entities_have_their_probability(kind: type) -> None:
+def test_entities_have_their_probability(kind) -> None:
     model = tagger(kind(6, BIO)).eval()
     text = ("ana", "luis", "ve", "new")
     (found,) = model.predict_entities([text], min_probability=0.0, overlapping=True)
@@ -162,7 +162,7 @@ def draw(count: int, model: Any, generator: torch.Generator) -> list[TaggedSente
 
 @pytest.mark.parametrize(("unit", "score"), [("word", "probability"), ("sentence", "adaptive")])
 def test_the_expected_error_of_a_new_sentence_is_at_most_the_error(
-    unit: str, score: str, monkeypatch
+    unit, score, monkeypatch
 ) -> None:
     model = tagger(pe.SoftmaxDecoder(6, BIO)).eval()
     generator = torch.Generator().manual_seed(3)
@@ -298,6 +298,6 @@ def test_different_texts_are_chosen() -> None:
         (tagger(), {"texts": [{"words": []}]}, r"texts\[0\] must be a list of words, got dict"),
     ],
 )
-def test_ranks_that_cannot_be(model, options, message: str) -> None:
+def test_ranks_that_cannot_be(model, options, message) -> None:
     options = {"texts": [["a"]], **options}
     refused((TypeError, ValueError), f"^{message}", rank_for_annotation, model, **options)

@@ -37,7 +37,7 @@ every = pytest.mark.parametrize("build", CRITERIA.values(), ids=CRITERIA)
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
-def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing: float) -> None:
+def test_cross_entropy_is_the_equation(logits, weights, label_smoothing) -> None:
     options = {"label_smoothing": label_smoothing}
     criterion = LabelCrossEntropy(weights, **options)
     found, rows = criterion(logits, LABELS), logits.flatten(0, 1)
@@ -50,7 +50,7 @@ def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing:
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 2.0])
-def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> None:
+def test_focal_loss_is_the_equation(logits, weights, gamma) -> None:
     found = FocalLoss(gamma, weights=weights)(logits, LABELS)
     expected = oracles.focal_loss(
         logits.flatten(0, 1).tolist(), PLAIN, weights or [1.0] * 5, gamma=gamma
@@ -62,7 +62,7 @@ def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> No
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_focal_loss_of_labels_that_are_sure(gamma: float, dtype: torch.dtype) -> None:
+def test_focal_loss_of_labels_that_are_sure(gamma, dtype) -> None:
     """Of two labels with log odds -u against: FL = (1 - p)^(gamma + 1) to first order, and so is
     minus its slope over gamma + 1; a naive (1 - p)^gamma has an infinite slope at p = 1."""
     for u in (30.0, 80.0, 1e4):
@@ -93,7 +93,7 @@ def test_what_does_not_count_may_be_nan(build, logits: Tensor) -> None:
 
 @every
 @pytest.mark.parametrize("shape", [(2, 3), (2, 0), ()])
-def test_nothing_counts(build, shape: tuple[int, ...]) -> None:
+def test_nothing_counts(build, shape) -> None:
     logits = torch.full((*shape, 5), torch.nan, requires_grad=True)
     loss = build()(logits, torch.full(shape, -100))
     loss.backward()
@@ -123,7 +123,7 @@ def test_class_weights() -> None:
         ),
     ],
 )
-def test_wrong_arguments(call, message: str) -> None:
+def test_wrong_arguments(call, message) -> None:
     refused(ValueError, f"^{message}", call)
 
 

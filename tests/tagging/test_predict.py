@@ -65,7 +65,7 @@ def everything(model: nn.Module) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_predicting_changes_nothing(name: str) -> None:
+def test_predicting_changes_nothing(name) -> None:
     lexicon = toy_lexicon()
     model = MODELS[name](lexicon).train()
     parts, words = list(model.modules()), list(lexicon)
@@ -98,7 +98,7 @@ def test_pairs_over_a_mixed_embedder() -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "fused", "ensemble"])
-def test_eight_threads_predict_as_one(name: str) -> None:
+def test_eight_threads_predict_as_one(name) -> None:
     """One model in training mode, and two that share a lexicon, each with other unseen words."""
     lexicon = toy_lexicon()
     models = [MODELS[name](lexicon).train(), tagger(lexicon)]

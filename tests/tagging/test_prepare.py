@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +32,7 @@ def lower(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("prepare", [LOWER, lower, [lower], [LOWER, LOWER]])
-def test_every_way_in_prepares(prepare: object) -> None:
+def test_every_way_in_prepares(prepare) -> None:
     plain, made = tagger(), tagger(prepare)
     assert plain.predict(UPPER) != plain.predict(SENTENCES)
     assert made.predict(UPPER) == plain.predict(SENTENCES)
@@ -71,7 +70,7 @@ def test_ensembles_vote_on_prepared_words() -> None:
         [LOWER, DictionaryTransliterator({"class": "क", "same": "स"}, keep=["me"])],
     ],
 )
-def test_what_the_library_prepares_with_is_saved(prepare: object, tmp_path: Path) -> None:
+def test_what_the_library_prepares_with_is_saved(prepare, tmp_path) -> None:
     made = tagger(prepare)
     texts = [["ME"], ["class", "me"]]
     wanted, tags = made.prepared(texts), made.predict(texts)
@@ -84,7 +83,7 @@ def test_what_the_library_prepares_with_is_saved(prepare: object, tmp_path: Path
     assert pe.VotingEnsemble.from_pretrained(tmp_path / "two").members[1].prepared(texts) == wanted
 
 
-def test_what_cannot_be_prepared_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_prepared_is_refused(tmp_path) -> None:
     refused(TypeError, "prepare", tagger(lower).save_pretrained, tmp_path)
     shorter = tagger(lambda words: words[1:] if words[0] == "naïve" else words)
     message = r"prepare must keep the 1 words of sentences\[2\], got 0"
@@ -93,6 +92,6 @@ def test_what_cannot_be_prepared_is_refused(tmp_path: Path) -> None:
     refused(TypeError, message, tagger(" ".join).predict, SENTENCES)
 
 
-def test_a_tagger_that_prepares_has_no_onnx_file(tmp_path: Path) -> None:
+def test_a_tagger_that_prepares_has_no_onnx_file(tmp_path) -> None:
     message = r"tagger\.prepare must be None, since OnnxTagger .* got Normalizer"
     refused(TypeError, message, export_onnx, tagger(LOWER), tmp_path)

@@ -45,7 +45,7 @@ def test_n_best_are_the_most_likely_of_all_sequences() -> None:
 
 
 @pytest.mark.parametrize("call", ["predict", "predict_probabilities", "predict_n_best"])
-def test_scores_of_nan_give_no_answer(call: str) -> None:
+def test_scores_of_nan_give_no_answer(call) -> None:
     model = tagger()()
     torch.nn.init.constant_(model.decoder.linear.bias, torch.nan)
     arguments = (2,) if call == "predict_n_best" else ()

@@ -141,7 +141,7 @@ def masked_switches(
 
 
 @pytest.mark.parametrize(("probability", "first", "rest"), [(0.2, 0.5, 0.0), (0.6, 1.0, 1 / 3)])
-def test_words_at_switches_are_masked_first(probability: float, first: float, rest: float) -> None:
+def test_words_at_switches_are_masked_first(probability, first, rest) -> None:
     spy, share = masked_switches(SWITCHED[:1], probability)
     assert share == pytest.approx(probability, abs=0.04)
     masked = (torch.cat([batch["labels"] for batch in spy.batches]) != -100).float().mean(0)
@@ -161,7 +161,7 @@ def test_sentences_without_a_switch_are_masked_as_ever() -> None:
 @pytest.mark.parametrize(
     ("truncation", "rows", "masked"), [(False, {6, 4}, "casa runs"), (True, {6}, "casa")]
 )
-def test_masked_switches_are_cut(truncation: bool, rows: set[int], masked: str) -> None:
+def test_masked_switches_are_cut(truncation, rows, masked) -> None:
     spy, _ = masked_switches(SWITCHED[:1], 0.3, max_length=8, truncation=truncation)
     assert {len(row) for row in spy.originals()} == rows
     labels = {label for batch in spy.batches for label in batch["labels"].flatten().tolist()}
@@ -178,7 +178,7 @@ def test_a_batch_without_a_mask_gets_one() -> None:
 
 
 @pytest.mark.parametrize(("truncation", "starts"), [(False, (0, 15, 30)), (True, (0,))])
-def test_long_texts_are_cut_up_or_cut_off(truncation: bool, starts: tuple[int, ...]) -> None:
+def test_long_texts_are_cut_up_or_cut_off(truncation, starts) -> None:
     long = " ".join(["gato runs"] * 9)  # 36 pieces, 15 a row
     spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, [long], num_train_epochs=1, truncation=truncation, **OPTIONS)
@@ -194,7 +194,7 @@ def sources(folder: Path) -> list[object]:
     return [str(folder / "a.txt"), [folder / "b.txt.xz", folder / "c.txt"], lambda: iter(TEXTS)]
 
 
-def test_sources_of_texts(tmp_path: Path) -> None:
+def test_sources_of_texts(tmp_path) -> None:
     for texts in sources(tmp_path):
         spy = Spy(model := build())
         adapt_masked_lm(model, TOKENIZER, texts, max_steps=4, **OPTIONS | {"batch_size": 12})
@@ -210,14 +210,14 @@ def run(model: nn.Module, folder: Path | None, **options: object) -> AdaptationR
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
-def test_leaves_no_trace(tmp_path: Path, monkeypatch, capfd) -> None:
+def test_leaves_no_trace(tmp_path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     model = build().eval()
     model.lm_head.train()
-    names = "training", "gradient_checkpointing"
 
     def settings() -> list:
-        found = [[getattr(part, name, None) for name in names] for part in model.modules()]
+        name = "gradient_checkpointing"
+        found = [(part.training, getattr(part, name, None)) for part in model.modules()]
         return [*found, model.config.use_cache]
 
     before = settings()
@@ -235,7 +235,7 @@ def test_leaves_no_trace(tmp_path: Path, monkeypatch, capfd) -> None:
     assert capfd.readouterr().out == ""
 
 
-def test_an_interrupted_adaptation_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_adaptation_goes_on(tmp_path) -> None:
     model, steps = build(), []
 
     def interrupt(*_: object) -> None:
@@ -323,7 +323,7 @@ NO_TEXT = "texts must hold at least one text with a piece, got none"
         ),
     ],
 )
-def test_wrong_values(changes: dict, error: type, message: str) -> None:
+def test_wrong_values(changes, error, message) -> None:
     given = {"model": build(), "tokenizer": TOKENIZER, "texts": TEXTS, **OPTIONS, **changes}
     with pytest.raises(error, match=f"^{message}$"):
         adapt_masked_lm(**given)

@@ -1,13 +1,11 @@
 """The file of a training that goes on."""
 
-from pathlib import Path
-
 import pytest
 
 from polyembed.training import load_checkpoint, save_checkpoint
 
 
-def test_another_training_and_a_damaged_file_are_refused(tmp_path: Path) -> None:
+def test_another_training_and_a_damaged_file_are_refused(tmp_path) -> None:
     path = tmp_path / "run.pt"
     save_checkpoint(path, {"step": 1}, seed=0, rows=3)
     message = r"run\.pt must be a checkpoint of this training, got seed 0 in place of 1, rows 3 in "

@@ -108,7 +108,7 @@ def test_the_best_epoch_comes_back() -> None:
         ({"patience": 3}, 4),
     ],
 )
-def test_stops_when_stale_or_after_decreases_in_a_row(options: dict[str, int], count: int) -> None:
+def test_stops_when_stale_or_after_decreases_in_a_row(options, count) -> None:
     """Each epoch below the one before; an equal score, or a better one, starts the count anew."""
     metric = scores(0.9, 0.5, 0.6, 0.4, 0.4, 0.3, 0.2, 0.9)
     result = fit(build(), CORPUS, DEV, metric=metric, num_train_epochs=8, **options)
@@ -182,7 +182,7 @@ CHANGES = {
 }
 
 
-def test_another_run_is_not_resumed(tmp_path: Path) -> None:
+def test_another_run_is_not_resumed(tmp_path) -> None:
     """Whatever changes the numbers makes another run, and the error names it."""
 
     def start(train: list = CORPUS, dev: list = DEV, **options) -> FitResult:
@@ -200,7 +200,7 @@ def test_another_run_is_not_resumed(tmp_path: Path) -> None:
         fit(other, CORPUS, DEV, num_train_epochs=1, checkpoint=tmp_path)
 
 
-def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path: Path) -> None:
+def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path) -> None:
     """One epoch has 3 steps, 1 of them warm; 4 epochs have 12, the first 2 of them warm."""
     for epochs in (1, 4):
         words = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
@@ -257,7 +257,7 @@ def test_autocast_trains() -> None:
 
 
 @pytest.mark.parametrize(("norm", "expected"), [(None, set()), (0.25, {0.25})])
-def test_gradients_are_clipped_only_if_asked(monkeypatch, norm: float, expected: set) -> None:
+def test_gradients_are_clipped_only_if_asked(monkeypatch, norm, expected) -> None:
     norms = set()
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda _, norm: norms.add(norm))
     fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=norm)
@@ -273,8 +273,8 @@ def test_gradients_outside_the_optimiser_are_neither_clipped_nor_kept() -> None:
         norms.append([float(nn.utils.get_total_norm(part)) for part in grads])
 
     options = {"num_train_epochs": 2, "batch_size": len(CORPUS), "max_grad_norm": 0.01}
-    still = {"optimizer": lambda tagger: torch.optim.SGD(tagger.decoder.parameters(), lr=0.0)}
-    fit(tagger, CORPUS, DEV, on_epoch=note, **options, **still)
+    options["optimizer"] = lambda tagger: torch.optim.SGD(tagger.decoder.parameters(), lr=0.0)
+    fit(tagger, CORPUS, DEV, on_epoch=note, **options)
     assert norms == [pytest.approx([0.01, norms[0][1]], rel=1e-3)] * 2
 
 
@@ -290,37 +290,33 @@ UNEVEN_RULE = "the tags of a sentence must be as many as the words, 2, got 1"
 
 
 @pytest.mark.parametrize(
-    ("train", "dev", "options", "message"),
+    ("changes", "message"),
     [
-        ([Words(("me",), ("VERB",))], DEV, {}, r"tags\[0\]\[0\] must be one of .*, got 'VERB'"),
-        ([EMPTY], DEV, {}, "train must hold at least one sentence with a word, got none"),
-        (CORPUS, [], {}, "dev must hold a label that is known, got none"),
-        ([*CORPUS, EMPTY, UNEVEN], DEV, {}, rf"train\[{len(CORPUS) + 1}\]: {UNEVEN_RULE}"),
-        (CORPUS, [*CORPUS, UNEVEN], {}, rf"dev\[{len(CORPUS)}\]: {UNEVEN_RULE}"),
-        (CORPUS, [Words(("me",), (None,))], {}, "dev must hold a label that is known, got none"),
-        ([Words(("me",), ("_",))], DEV, {}, "train must hold a label that is known, got none"),
-        (CORPUS, DEV, {"metric": "recall"}, "metric must be one of 'f1', .*, got 'recall'"),
-        (CORPUS, DEV, {"num_train_epochs": 0}, "num_train_epochs must be a positive .*, got 0"),
-        (CORPUS, DEV, {"optimizer": torch.optim.Adam}, "optimizer must be a function of .*Adam"),
+        ({"train": [Words(("me",), ("VERB",))]}, r"tags\[0\]\[0\] must be one of .*, got 'VERB'"),
+        ({"train": [EMPTY]}, "train must hold at least one sentence with a word, got none"),
+        ({"dev": []}, "dev must hold a label that is known, got none"),
+        ({"train": [*CORPUS, EMPTY, UNEVEN]}, rf"train\[{len(CORPUS) + 1}\]: {UNEVEN_RULE}"),
+        ({"dev": [*CORPUS, UNEVEN]}, rf"dev\[{len(CORPUS)}\]: {UNEVEN_RULE}"),
+        ({"dev": [Words(("me",), (None,))]}, "dev must hold a label that is known, got none"),
+        ({"train": [Words(("me",), ("_",))]}, "train must hold a label that is known, got none"),
+        ({"metric": "recall"}, "metric must be one of 'f1', .*, got 'recall'"),
+        ({"num_train_epochs": 0}, "num_train_epochs must be a positive .*, got 0"),
+        ({"optimizer": torch.optim.Adam}, "optimizer must be a function of .*Adam"),
         (
-            CORPUS,
-            DEV,
             {"scheduler": ReduceLROnPlateau, "scheduler_interval": "step"},
             "scheduler_interval must be 'epoch' for a ReduceLROnPlateau, got 'step'",
         ),
         (
-            CORPUS,
-            DEV,
             {"optimizer": lambda _: torch.optim.Adam(torch.nn.Linear(2, 2).parameters())},
             "optimizer must hold parameters of the model, got none",
         ),
     ],
 )
-def test_wrong_values_show_before_the_first_step(train, dev, options, message: str) -> None:
+def test_wrong_values_show_before_the_first_step(changes, message) -> None:
     tagger = build()
     tagger.register_forward_hook(lambda *_: pytest.fail("a step was made"))
     with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
-        fit(tagger, train, dev, **options)
+        fit(tagger, **{"train": CORPUS, "dev": DEV, **changes})
 
 
 def test_batches_hold_sentences_of_like_many_pieces_under_a_trained_encoder(monkeypatch) -> None:

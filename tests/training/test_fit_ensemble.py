@@ -1,7 +1,5 @@
 """Members trained one after the other: each is what `fit` gives, and finished ones are read."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from test_fit import DEV, build
@@ -14,7 +12,7 @@ TRAIN = toy_corpus(4)
 OPTIONS = FitOptions(num_train_epochs=2, batch_size=4, metric="accuracy")
 
 
-def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path: Path, monkeypatch) -> None:
+def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path, monkeypatch) -> None:
     calls = []
 
     def interrupted(seed: int) -> pe.SequenceTagger:

@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,7 +101,7 @@ def rows_named(names: list[int]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("options", [{}, {"target_weight": 0.5}, {"target_weight": 0.0}])
-def test_steps_are_those_of_metaxl_step(options: dict[str, float]) -> None:
+def test_steps_are_those_of_metaxl_step(options) -> None:
     """A target batch is split between the inner and the outer loss, unless the printed algorithm is asked for."""
     setting, plain, joint = Setting(**options), Setting(), Setting(objective="joint")
     setting.train(), joint.train()
@@ -146,7 +145,7 @@ def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() ->
 @pytest.mark.parametrize(
     ("transformed", "size", "weight"), [(False, 4, 1.0), (True, 4, 1.0), (False, 2, 0.5)]
 )
-def test_joint_training_is_the_plain_loop(transformed: bool, size: int, weight: float) -> None:
+def test_joint_training_is_the_plain_loop(transformed, size, weight) -> None:
     """Of ``L_s + w L_t``; source batches through the network, or not; over MetaXL's batches."""
     options = {"target_batch_size": size, "target_weight": weight}
     setting = Setting(objective="joint_rtn" if transformed else "joint", **options)
@@ -194,7 +193,7 @@ def test_source_languages_are_drawn_by_temperature() -> None:
 
 
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn"])
-def test_accumulation_is_exact(objective: str) -> None:
+def test_accumulation_is_exact(objective) -> None:
     options = {"objective": objective, "max_grad_norm": 0.5, "meta_max_grad_norm": 1e-4}
     whole = Setting(batch_size=12, **options)
     parts = Setting(batch_size=4, gradient_accumulation_steps=3, **options)
@@ -285,7 +284,7 @@ def resumable(folder: Any, on_step: Any = None) -> Any:
     return setting, setting.train(checkpoint=folder, evaluate=evaluate, **options)
 
 
-def test_an_interrupted_run_reaches_the_same_numbers(tmp_path: Path) -> None:
+def test_an_interrupted_run_reaches_the_same_numbers(tmp_path) -> None:
     def interrupt(step: MetaXLTrainerStep) -> None:
         if step.number == 10:
             raise KeyboardInterrupt
@@ -309,7 +308,7 @@ def test_an_interrupted_run_reaches_the_same_numbers(tmp_path: Path) -> None:
     assert_same(finished.state(), whole.state())
 
 
-def test_an_interrupted_trainer_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_trainer_goes_on(tmp_path) -> None:
     """Its optimisers have the rates of the step at which it was interrupted."""
 
     def interrupt(step: MetaXLTrainerStep) -> None:
@@ -324,7 +323,7 @@ def test_an_interrupted_trainer_goes_on(tmp_path: Path) -> None:
     assert_same(setting.state(), whole.state())
 
 
-def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
+def test_refuses_the_checkpoint_of_another_run(tmp_path) -> None:
     Setting().train(checkpoint=tmp_path)
 
     elsewhere = Setting(seed=1)
@@ -370,6 +369,6 @@ def test_a_bad_loss_stops_and_names_the_step() -> None:
         ),
     ],
 )
-def test_wrong_values(call: Any, message: str) -> None:
+def test_wrong_values(call, message) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         call()

@@ -74,7 +74,7 @@ def test_the_default_schedule_warms_an_encoder_up() -> None:
         (["NOUN", "VERB"], "accuracy", "bio"),
     ],
 )
-def test_the_metric_follows_the_labels(tags: list[str], metric: str, scheme: str) -> None:
+def test_the_metric_follows_the_labels(tags, metric, scheme) -> None:
     tagger = pe.SequenceTagger(toy_table(4), tags)
     found = FitOptions().for_training(tagger, 1000)
     assert (found.metric, found.scheme) == (metric, scheme)

@@ -35,7 +35,7 @@ def plain_perplexity(
 
 
 @pytest.mark.parametrize(("share", "seed"), [(0.15, 0), (0.4, 0), (0.15, 3)])
-def test_perplexity_is_the_plain_loop(share: float, seed: int) -> None:
+def test_perplexity_is_the_plain_loop(share, seed) -> None:
     texts = [*TEXTS, " ".join(["gato runs"] * 9)]
     options = {"max_length": 17, "mlm_probability": share, "seed": seed}
     found = perplexity(build(), TOKENIZER, texts, **options)
@@ -90,7 +90,7 @@ def plain_hits(model: nn.Module, folds: int) -> dict[str, list[bool]]:
 
 
 @pytest.mark.parametrize("folds", [6, 2])
-def test_accuracy_at_switches_is_the_plain_loop(folds: int) -> None:
+def test_accuracy_at_switches_is_the_plain_loop(folds) -> None:
     pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
     letters = {"switch": "S", "rest": "R", None: "N"}
     assert ["".join(letters[kind] for kind in kinds_of(one)) for one in SENTENCES] == KINDS

@@ -1,7 +1,5 @@
 """The library's models in training loops of others."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from cases import tagger
@@ -21,7 +19,7 @@ def models() -> dict[str, pe.SequenceTagger]:
 
 
 @pytest.mark.parametrize("name", ["ids", "pieces"])
-def test_batches_are_those_of_collate(name: str) -> None:
+def test_batches_are_those_of_collate(name) -> None:
     model = models()[name]
     found, expected = DataCollatorForWords(model)(ROWS), model.collate(toy_corpus(2))
     assert found.keys() == expected.keys()
@@ -29,7 +27,7 @@ def test_batches_are_those_of_collate(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ids", "pieces"])
-def test_transformers_trainer_is_the_plain_loop(name: str, tmp_path: Path) -> None:
+def test_transformers_trainer_is_the_plain_loop(name, tmp_path) -> None:
     """With the two methods that the documentation gives."""
     from transformers import Trainer, TrainingArguments
 

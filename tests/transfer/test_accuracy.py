@@ -118,7 +118,7 @@ def test_real_vectors_without_a_dictionary(
         ),
     ],
 )
-def test_bad_arguments_are_refused(options: dict, message: str) -> None:
+def test_bad_arguments_are_refused(options, message) -> None:
     arguments = dict(zip(("source", "target", "dictionary"), toy(), strict=True))
     with pytest.raises(ValueError, match=f"^{message}$"):
         pe.translation_accuracy(**{**arguments, **options})

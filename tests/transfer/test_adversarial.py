@@ -78,7 +78,7 @@ def test_the_best_epoch_is_returned() -> None:
     ],
 )
 def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(
-    scores: list[float], rates: list[float], monkeypatch: pytest.MonkeyPatch
+    scores, rates, monkeypatch
 ) -> None:
     """The first drop below the best only counts; each later one halves, a new best between them or
     not. Decay alone goes no lower than 1e-6; a halving below it ends the run.
@@ -150,7 +150,7 @@ def test_a_step_is_that_of_the_paper() -> None:
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
+def test_options_out_of_range_are_refused(options, message) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         AdversarialOptions(**options)
 

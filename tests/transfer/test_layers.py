@@ -1,5 +1,4 @@
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ class Classifier(nn.Module):
 
 
 @pytest.mark.parametrize("name", [*MODELS, "inside another"])
-def test_the_number_is_that_of_hidden_states(name: str) -> None:
+def test_the_number_is_that_of_hidden_states(name) -> None:
     """`hidden_states` tells what goes in, and the rest of the model is given what comes out."""
     model = Classifier() if name == "inside another" else make(name)
     ids = torch.randint(5, 31, (2, 7))
@@ -98,6 +97,6 @@ def test_the_number_is_that_of_hidden_states(name: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_bad_input(build: Callable[[], nn.Module], layer: Any, message: str) -> None:
+def test_bad_input(build, layer, message) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         encoder_layer(build(), layer)

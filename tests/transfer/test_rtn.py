@@ -44,7 +44,7 @@ def two_layers(row: list[float], down: nn.Linear, up: nn.Linear) -> list[float]:
 
 @pytest.mark.parametrize("gate", ["none", "tied", "separate"])
 @pytest.mark.parametrize("residual", [False, True])
-def test_equation(gate: str, residual: bool) -> None:
+def test_equation(gate, residual) -> None:
     h = torch.randn(3, HIDDEN, dtype=torch.float64)
     network = rtn(residual=residual, gate=gate).double()
     for row, found in zip(h.tolist(), network(h).tolist(), strict=True):
@@ -86,7 +86,7 @@ def test_where_the_gradient_goes() -> None:
 
 
 @pytest.mark.parametrize("kind", [tuple, list, namedtuple("Pair", "h rest")._make])
-def test_transforms_a_tensor_or_the_first_item(kind: Any) -> None:
+def test_transforms_a_tensor_or_the_first_item(kind) -> None:
     inner, outer = nn.Identity(), Wrap(kind)
     model = nn.Sequential(inner, outer)
     with transformed_output([inner, outer], lambda h: 2 * h):
@@ -119,7 +119,7 @@ NETWORKS = nn.ModuleDict({"en": scaled(3), "es": scaled(5)})
         (scaled(1), {"weight": [1.0] * 3}, "weight must be one for all or one .* layers, got 3"),
     ],
 )
-def test_several_layers_weights_and_languages(transform: Any, options: dict, expected: Any) -> None:
+def test_several_layers_weights_and_languages(transform, options, expected) -> None:
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=f"^{expected}$"):
             transformed_output(LAYERS, transform, **options).__enter__()
@@ -153,6 +153,6 @@ def test_raises_if_the_layer_did_not_run() -> None:
         ),
     ],
 )
-def test_wrong_sizes(call: Any, message: str) -> None:
+def test_wrong_sizes(call, message) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         call()

@@ -98,7 +98,7 @@ def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
 
 
 def test_a_refinement_is_procrustes_of_frequent_words_that_are_mutual_neighbours(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ) -> None:
     scores = itertools.count()  # so that the last is the best
     monkeypatch.setattr(spaces, "mapping_criterion", lambda *_, **__: next(scores))
@@ -114,7 +114,7 @@ def test_a_refinement_is_procrustes_of_frequent_words_that_are_mutual_neighbours
 
 
 def test_the_best_by_the_criterion_is_returned_be_it_the_first(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ) -> None:
     source, target = planted(noise=0.3)
     given = pairs_of(*range(0, 20, 2))
@@ -155,7 +155,7 @@ def test_pairs_left_out_and_zero_rows_are_counted_once() -> None:
 
 
 @pytest.mark.parametrize("options", WAYS)
-def test_a_vocabulary_smaller_than_every_cut(options: dict) -> None:
+def test_a_vocabulary_smaller_than_every_cut(options) -> None:
     """The most frequent 75,000 of the adversarial stage, the neighbourhood of 10, one word alone."""
     mapping = pe.align_spaces(*planted(n=1), **options)
     assert len(mapping.report["criteria"]) == 6
@@ -166,7 +166,7 @@ def test_a_vocabulary_smaller_than_every_cut(options: dict) -> None:
 
 
 @pytest.mark.parametrize("options", WAYS)
-def test_modes_outside_do_no_harm(options: dict) -> None:
+def test_modes_outside_do_no_harm(options) -> None:
     source, target = planted(noise=0.1)
     before = torch.get_rng_state()
     expected = pe.align_spaces(source, target, **options, device="cpu")
@@ -230,7 +230,7 @@ def one_not_finite() -> Source:
         ({"target": {}}, TypeError, r"target must have dim and vectors\(words\), got dict"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused(options: dict, error: type[Exception], message: str) -> None:
+def test_bad_input_is_refused(options, error, message) -> None:
     source, target = planted()
     arguments = {"source": source, "target": target, "dictionary": pairs_of(0, 1), **options}
     with pytest.raises(error, match=f"^{message}$"):

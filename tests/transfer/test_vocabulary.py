@@ -229,7 +229,7 @@ MODELS = {
 
 @pytest.mark.parametrize("multiple", [None, 8])
 @pytest.mark.parametrize("name", MODELS)
-def test_models_keep_their_logits_and_open_again(name: str, multiple: int | None, tmp_path) -> None:
+def test_models_keep_their_logits_and_open_again(name, multiple, tmp_path) -> None:
     """Heads that count their rows, with a table of another width, or with a resize of their own."""
     config = getattr(transformers, name.partition("With")[0].partition("For")[0] + "Config")
     old = word_piece()
@@ -274,7 +274,7 @@ def test_any_text_is_cut_as_before_or_with_new_pieces(kind: str, text: str) -> N
         ({"model": masked_lm(11)}, ValueError, r"^model must have a row .* \d+ pieces, got 11$"),
     ],
 )  # fmt: skip
-def test_bad_input(change: dict, error: type[Exception], text: str) -> None:
+def test_bad_input(change, error, text) -> None:
     old = word_piece()
     model = masked_lm(len(old))
     with pytest.raises(error, match=text):
