@@ -137,8 +137,8 @@ class PretrainedModule(Configurable, nn.Module, ABC):
                 removed, other files stay.
             save_sources: Whether to save the frozen rows of pretrained vectors. Without them the
                 folder is small, and `SourceEmbedding.attach` must fill the tables after loading.
-                It fills them with the source's vectors, so rows that were frozen after training
-                lose what they learned. Rows of a table without a source are saved in any case.
+                It fills them with the source's vectors, also rows that were frozen after training.
+                Rows of a table without a source are saved in any case.
             copy_vectors: Whether to save the files of the vectors, from which the loaded module
                 makes vectors of unseen words. Public fastText models have several GB; without them
                 the folder holds the lexicon's rows only, and `SourceEmbedding.attach` restores the
