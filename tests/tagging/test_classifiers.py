@@ -228,11 +228,6 @@ def test_scores_that_are_not_numbers_have_no_label() -> None:
         ),
         (
             ValueError,
-            "pooling must be 'mean' or 'max' over a causal encoder, .*, got 'cls'$",
-            lambda: over_pieces("gpt2", pe.PairClassifier),
-        ),
-        (
-            ValueError,
             r"labels\[1\] must be one of .* 'great'",
             lambda: over_words().encode_labels(["bad", "great"]),
         ),

@@ -69,9 +69,6 @@ class TextClassifier(TextModel):
         size *= 1 if self.reads_pieces else self.vectors_per_text
         fits = pooling != "cls" or self.reads_pieces
         require(fits, "pooling", "be 'mean' or 'max' over the vectors of words", "'cls'")
-        if pooling == "cls" and self.reads_pieces:
-            rule = "be 'mean' or 'max' over a causal encoder, whose first piece sees no other"
-            require(not embedder.is_causal, "pooling", rule, "'cls'")
         self.labels = labels
         self.pooling, self.hidden_size, self.dropout = pooling, hidden_size, dropout
         self.hidden = None if hidden_size is None else nn.Linear(size, hidden_size)
@@ -195,8 +192,8 @@ class SequenceClassifier(TextClassifier):
         embedder: A `PretrainedWordEncoder`, or any other word embedder.
         labels: The label set, in the order of its ids.
         encoder: A sequence encoder over the vectors of words; none if None.
-        pooling: ``"cls"`` for the first vector of a transformers encoder that is not causal;
-            ``"mean"`` or ``"max"`` over all vectors.
+        pooling: ``"cls"`` for the first vector of a transformers encoder; ``"mean"`` or ``"max"``
+            over all vectors.
         hidden_size: The size of a layer ``tanh(W' dropout(x) + b')`` before the last; no such layer
             if None.
         dropout: The dropout probability before each linear map, in training.
@@ -207,7 +204,7 @@ class SequenceClassifier(TextClassifier):
 
     Raises:
         ValueError: If the sizes of parts do not fit; if a label is outside the label set; or if the
-            pooling is ``"cls"`` over words or over a causal encoder, such as GPT-2 or Llama.
+            pooling is ``"cls"`` over words.
         TypeError: If a mask is not bool, or the embedder does not know its words.
 
     Example:
@@ -265,8 +262,8 @@ class PairClassifier(TextClassifier):
         embedder: A `PretrainedWordEncoder`, or any other word embedder.
         labels: The label set, in the order of its ids.
         encoder: A sequence encoder over the vectors of words; none if None.
-        pooling: ``"cls"`` for the first vector of a transformers encoder that is not causal;
-            ``"mean"`` or ``"max"`` over all vectors.
+        pooling: ``"cls"`` for the first vector of a transformers encoder; ``"mean"`` or ``"max"``
+            over all vectors.
         hidden_size: The size of a layer ``tanh(W' dropout(x) + b')`` before the last; no such layer
             if None.
         dropout: The dropout probability before each linear map, in training.
@@ -278,7 +275,7 @@ class PairClassifier(TextClassifier):
 
     Raises:
         ValueError: If the sizes of parts do not fit; if a label is outside the label set; or if the
-            pooling is ``"cls"`` over words or over a causal encoder, such as GPT-2 or Llama.
+            pooling is ``"cls"`` over words.
         TypeError: If the tokenizer takes no pairs, a mask is not bool, or the embedder does not
             know its words.
 
