@@ -95,7 +95,7 @@ def test_the_norm_is_torchs_over_valid_positions() -> None:
         torch.testing.assert_close(found, expected)
 
 
-def test_scalar_mix_is_a_weighted_mean(states: list[Tensor]) -> None:
+def test_scalar_mix_is_a_weighted_mean(states) -> None:
     mix = shaken(pe.ScalarMix(4))
     weights = oracles.softmax(mix.scores.tolist())
     expected = mix.gamma.item() * sum(w * x for w, x in zip(weights, states, strict=True))
@@ -103,13 +103,15 @@ def test_scalar_mix_is_a_weighted_mean(states: list[Tensor]) -> None:
     assert mix.weights.sum().item() == pytest.approx(1.0)
 
 
-def test_average_and_last(states: list[Tensor]) -> None:
+def test_average_and_last(states) -> None:
     torch.testing.assert_close(pe.LayerAverage()(states), torch.stack(states).mean(0))
     torch.testing.assert_close(pe.LayerAverage([1, -1])(states), (states[1] + states[3]) / 2)
     assert torch.equal(pe.LastLayer()(states), states[3])
+    large = [torch.full((1, 1, 1), 6e4, dtype=torch.float16)] * 2  # their sum is infinite
+    assert torch.equal(pe.LayerAverage()(large), large[0])
 
 
-def test_a_single_layer_passes_its_own_gate(states: list[Tensor]) -> None:
+def test_a_single_layer_passes_its_own_gate(states) -> None:
     assert torch.equal(SingleLayer(1)(states), states[1])
     gate = shaken(AIF(6, reduction_ratio=2)).eval()
     gated = SingleLayer(-1, gate=gate)

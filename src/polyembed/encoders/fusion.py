@@ -124,7 +124,7 @@ class SingleLayer(LayerFusion):
 
 
 class LayerAverage(LayerFusion):
-    """The mean of some layers: ``L = sum_j H_j / m``.
+    """The mean of some layers: ``L = sum_j H_j / m``, summed in at least float32.
 
     Args:
         layers: The layers' numbers in `hidden_states` (0 = embeddings, -1 = the last); all layers
@@ -152,7 +152,8 @@ class LayerAverage(LayerFusion):
 
     def fuse(self, layers: Sequence[Hidden], mask: Mask) -> Hidden:
         """Average the layers."""
-        return sum(layers[1:], layers[0]) / len(layers)
+        mean = sum(layers[1:], widened(layers[0])) / len(layers)
+        return mean.to(layers[0].dtype)
 
 
 class ScalarMix(LayerFusion):
