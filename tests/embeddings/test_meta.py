@@ -70,7 +70,7 @@ def test_a_mixed_meta_embedding_combines_both_kinds() -> None:
     lexicon = toy_lexicon()
     embedder = mixed(lexicon)
     assert (embedder.lexicon, embedder.num_embeddings) == (None, 0)
-    (ids, pieces), mask = embedder.encode(SENTENCES)
+    (ids, pieces), mask = embedder.encode(iter(SENTENCES))
     assert torch.equal(ids, lexicon.encode(SENTENCES)[0])
     assert torch.equal(mask, lexicon.encode(SENTENCES)[1])
     words, contextual = embedder.embedders

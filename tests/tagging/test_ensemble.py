@@ -131,7 +131,7 @@ def test_members_of_several_lexicons() -> None:
     model = pe.VotingEnsemble(members)
     assert model.lexicon is None
     assert model.predict(EVERYTHING) == majority_vote(alone)
-    inputs, mask = model.encode(SENTENCES)
+    inputs, mask = model.encode(iter(SENTENCES))
     votes = [tagger.decode(ids, mask) for tagger, ids in zip(members, inputs, strict=True)]
     assert torch.equal(model.decode(inputs, mask), majority_vote(torch.stack(votes)))
     assert model(**model.collate(toy_corpus(1))).isfinite()

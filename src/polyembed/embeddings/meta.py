@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, check_words, require, require_type
+from polyembed._checks import check_positive, check_sentences, check_words, require, require_type
 from polyembed._views import shallow_copy
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
 from polyembed.embeddings.embedder import WordEmbedder, require_embedder
@@ -54,6 +54,7 @@ class CombinedEmbedder(WordEmbedder):
         """
         if self.lexicon is not None:
             return super().encode(sentences)
+        sentences = check_sentences(sentences)
         encoded = [member.encode(sentences) for member in self.members]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_words, require, require_type
+from polyembed._checks import check_choice, check_sentences, check_words, require, require_type
 from polyembed._views import shallow_copy
 from polyembed.functional import voting
 from polyembed.functional.losses import IGNORE_INDEX
@@ -155,6 +155,7 @@ class VotingEnsemble(Tagger):
         """
         if self._shares_inputs:
             return self._members[0].encode(texts)
+        texts = check_sentences(texts, name="texts")
         encoded = [member.encode(texts) for member in self._members]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 
