@@ -399,7 +399,7 @@ def _check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> 
     count = encoder.num_hidden_states
     good = len(layers) > 0 and all(-count <= layer < count for layer in layers)
     require(good, "layers", f"be among the {count} hidden states (0 to {count - 1})", list(layers))
-    return [layer % count for layer in layers]
+    return [int(layer) % count for layer in layers]
 
 
 @torch.no_grad()
