@@ -34,6 +34,8 @@ def test_batches_change_nothing(sentences) -> None:
     for row, text in enumerate(TEXTS):
         alone = sentences(sentences.tokenizer.text_pieces([text]))[0].detach()
         torch.testing.assert_close(found[row], alone)
+    sentences.register_forward_hook(lambda *args: args[-1].half())  # as autocast on a GPU
+    torch.testing.assert_close(sentences.encode(TEXTS), found, atol=1e-3, rtol=0)
 
 
 def test_nearest_sentences(sentences) -> None:

@@ -430,7 +430,7 @@ class LaserSentences(PretrainedModule):
         batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
         for batch in progress_bar(batches, progress=progress, desc="sentences"):
             pieces = self.tokenizer.join(cut[i] for i in batch).to(weight.device)
-            vectors[batch] = self(pieces).cpu()
+            vectors[batch] = self(pieces).to(vectors)
         return length_normalize(vectors) if normalize else vectors
 
     def nearest(
