@@ -71,9 +71,9 @@ def test_without_a_source_later_words_are_unknown_and_all_rows_are_saved(tmp_pat
     assert torch.equal(again(torch.arange(12)), rows)
 
 
-@pytest.mark.parametrize("freeze", [True, False])
-def test_attaching_fills_what_was_left_out(tmp_path, freeze: bool) -> None:
-    table = pe.SourceEmbedding(ToyVectors(5), toy_lexicon(), freeze=freeze)
+@pytest.mark.parametrize(("freeze", "dtype"), [(True, torch.float16), (False, torch.float32)])
+def test_attaching_fills_what_was_left_out(tmp_path, freeze, dtype) -> None:
+    table = pe.SourceEmbedding(ToyVectors(5), toy_lexicon(), freeze=freeze).to(dtype)
     embedder = table.with_words(NEW_WORDS)
     embedder.save_pretrained(tmp_path, save_sources=False, copy_vectors=False)
     loaded = pe.SourceEmbedding.from_pretrained(tmp_path)

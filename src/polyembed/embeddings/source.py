@@ -131,6 +131,8 @@ class SourceEmbedding(WordEmbedder):
     def attach(self, source: WordVectors) -> None:
         """Attach the source to a loaded table, and fill the rows that were not saved.
 
+        The rows have the dtype of the table that was saved.
+
         Args:
             source: The vectors that the table was built from.
 
@@ -145,7 +147,8 @@ class SourceEmbedding(WordEmbedder):
         if any(part.is_meta for part in parts.values()):
             sizes = [len(part) for part in parts.values()]
             rows = torch.split(_rows(source, require_lexicon(self)), sizes)
-            missing = {k: x for k, x in zip(parts, rows, strict=True) if parts[k].is_meta}
+            pairs = zip(parts.items(), rows, strict=True)
+            missing = {k: x.to(old.dtype) for (k, old), x in pairs if old.is_meta}
             self.table.load_state_dict(missing, strict=False, assign=True)
 
     def get_config(self) -> dict[str, Any]:

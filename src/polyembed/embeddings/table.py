@@ -65,6 +65,7 @@ class RowTable(PretrainedModule):
         return {
             "shapes": [list(tensor.shape) for tensor in self.parameters()],
             "whole_numbers": not self.weight.is_floating_point(),
+            "dtype": str(self.weight.dtype).removeprefix("torch."),
             "freeze": not self.weight.requires_grad,
             "padding_idx": self.padding_idx,
         }
@@ -72,7 +73,9 @@ class RowTable(PretrainedModule):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
-        dtype = torch.int32 if config["whole_numbers"] else torch.float32
+        # a folder of an earlier version has no dtype
+        default = "int32" if config["whole_numbers"] else "float32"
+        dtype = getattr(torch, config.get("dtype", default))
         weight, *extension = (torch.empty(*shape, dtype=dtype) for shape in config["shapes"])
         later = extension[0] if extension else None
         table = cls(weight, padding_idx=config["padding_idx"], extension=later)
