@@ -23,8 +23,8 @@ class CharWordEncoder(ContextualEmbedder):
 
     Each unit of a sentence, a piece or a whole word, is spelled; `char2subword` computes its
     vector, once per batch for units of the same spelling; the encoder reads the vectors as
-    ``inputs_embeds``. Pieces without a text (special ones, bytes) have the rows of the encoder's
-    own table.
+    ``inputs_embeds``, in the dtype of its own table. Pieces without a text (special ones, bytes)
+    have the rows of this table.
 
     ``unit="piece"`` cuts words as the tokenizer does. ``unit="word"`` gives each word one vector,
     known or not: a misspelled word stays one unit instead of being cut into pieces, and sentences
@@ -132,8 +132,8 @@ class CharWordEncoder(ContextualEmbedder):
         special = spellings[:, :1] - self.char2subword.num_embeddings
         vectors = self.char2subword(torch.where(special < 0, spellings, 0))
         table = self.encoder.model.get_input_embeddings().weight
-        rows = F.embedding(special[:, 0].clamp(min=0), table).to(vectors.dtype)
-        return torch.where(special < 0, vectors, rows)
+        rows = F.embedding(special[:, 0].clamp(min=0), table)
+        return torch.where(special < 0, vectors.to(rows.dtype), rows)
 
     def _piece_units(
         self, sentences: Sequence[Sequence[str]]
