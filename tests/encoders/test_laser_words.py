@@ -32,7 +32,7 @@ def words(name: str, **options) -> torch.nn.Module:
     return module
 
 
-def by_equations(module: torch.nn.Module, pieces: pe.Pieces, row: int) -> list[list[float]]:
+def by_equations(module, pieces: pe.Pieces, row: int) -> list[list[float]]:
     """The vectors of one sentence's pieces, before a word's are pooled."""
     valid = pieces.piece_mask[row]
     ids = pieces.piece_ids[row][valid]
@@ -95,6 +95,16 @@ def test_a_gru_reads_each_word_anew(bidirectional) -> None:
 def test_what_is_frozen_does_not_train(name, freeze, left) -> None:
     for key, value in words(name, freeze=freeze).named_parameters():
         assert value.requires_grad == (bool(left) and re.match(left, key) is not None)
+
+
+def test_what_is_shared_is_frozen_after_loading_too(tmp_path) -> None:
+    """The first of its modules said whether it trains."""
+    encoder = small_encoder()
+    parts = BPEBow(encoder.embed_tokens), LaserTop(encoder, freeze="all")
+    pe.MetaEmbedding.concat(parts).save_pretrained(tmp_path)
+    loaded = pe.MetaEmbedding.from_pretrained(tmp_path)
+    trained = [name for name, value in loaded.named_parameters() if value.requires_grad]
+    assert trained == ["embedders.1.gamma"]
 
 
 def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:

@@ -184,4 +184,7 @@ def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any])
     require(not missing, "the weights", "hold all tensors of the module", f"none for {missing}")
     for name, first in config["tied"].items():
         parent, attribute = name.rpartition(".")[::2]
-        setattr(module.get_submodule(parent), attribute, operator.attrgetter(first)(module))
+        owner, shared = module.get_submodule(parent), operator.attrgetter(first)(module)
+        if not getattr(owner, attribute).requires_grad:
+            shared.requires_grad_(False)  # frozen by one of its modules
+        setattr(owner, attribute, shared)
