@@ -33,24 +33,24 @@ def transform(
 ) -> list[list[float]]:
     """The paper's equations for one sentence."""
 
-    def linear(layer: torch.nn.Linear, x: list[float]) -> list[float]:
+    def linear(layer, x):
         return oracles.matvec(layer.weight.tolist(), x, layer.bias.tolist())
 
-    def norm(layer: torch.nn.LayerNorm, x: list[float]) -> list[float]:
+    def norm(layer, x):
         return oracles.layer_norm(x, layer.weight.tolist(), layer.bias.tolist())
 
-    def attend(layer, xs: list[list[float]]) -> list[list[float]]:
+    def attend(layer, xs):
         fused = layer.query_key_value
         mixed = oracles.self_attention(
             xs, fused.weight.tolist(), fused.bias.tolist(), layer.num_heads
         )
         return [linear(layer.attention_output, row) for row in mixed]
 
-    def feed(layer, xs: list[list[float]]) -> list[list[float]]:
+    def feed(layer, xs):
         inner, outer = layer.feed_forward[0], layer.feed_forward[3]
         edge = encoder.kernel_size // 2
 
-        def convolve(weights: torch.nn.Linear, rows: list[list[float]]) -> list[list[float]]:
+        def convolve(weights, rows):
             zeros = [[0.0] * len(rows[0])] * edge
             padded = [*zeros, *rows, *zeros]
             windows = (padded[i : i + 2 * edge + 1] for i in range(len(rows)))
@@ -88,7 +88,7 @@ def lstm(**options) -> pe.LSTMSequenceEncoder:
     return pe.LSTMSequenceEncoder(3, hidden_size=5, num_layers=2, **options).double().eval()
 
 
-def test_the_lstm_is_torchs_over_the_words_of_a_mask(x: Tensor) -> None:
+def test_the_lstm_is_torchs_over_the_words_of_a_mask(x) -> None:
     encoder = lstm()
     theirs = torch.nn.LSTM(3, 5, 2, bidirectional=True, batch_first=True).double()
     sides = {"": encoder.forward_layers, "_reverse": encoder.backward_layers}
@@ -133,7 +133,7 @@ def test_wrong_constructions(build, options, message) -> None:
     refused(ValueError, message, build, **options)
 
 
-def test_the_lstm_is_told_whether_there_is_a_gradient(x: Tensor, monkeypatch) -> None:
+def test_the_lstm_is_told_whether_there_is_a_gradient(x, monkeypatch) -> None:
     """In evaluation mode too: cuDNN keeps nothing for a gradient otherwise."""
     encoder, told, lstm = pe.LSTMSequenceEncoder(3).double().eval(), [], torch._VF.lstm
 
