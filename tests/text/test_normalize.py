@@ -62,7 +62,7 @@ def test_emoji_are_those_of_unicode() -> None:
 
 PUNCTUATION = """
     “Hola” "Hola"  „Hallo‟ "Hallo"  «vale» "vale"  don’t don't  `a´ 'a'  '' "  ´´ "  ''' "'  1–2 1-2  — -
-    … ...  （Ａ１） (A1)  。 .  「 "  ¿qué? ¿qué?  । ।
+    … ...  （Ａ１） (A1)  。 .  ｀ '  「 "  ¿qué? ¿qué?  । ।
 """
 
 

@@ -69,11 +69,11 @@ _EMOJI = re.compile(
 # replace-unicode-punctuation.perl, without the spaces that these scripts add around some signs, so
 # that a word stays one word.
 _PUNCTUATION = str.maketrans(
-    dict.fromkeys("“”„‟«»″《》「」『』〝〞", '"')
-    | dict.fromkeys("‘’‚‛‹›′`´", "'")
+    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms of ASCII
+    | dict.fromkeys("“”„‟«»″《》「」『』〝〞", '"')
+    | dict.fromkeys("‘’‚‛‹›′`´｀", "'")
     | dict.fromkeys("‐‑‒–—―−", "-")
     | {"…": "...", "。": ".", "、": ",", "〜": "~", "【": "[", "】": "]", "〈": "<", "〉": ">"}
-    | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms of ASCII
 )
 
 
