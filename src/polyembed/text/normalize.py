@@ -4,6 +4,7 @@ A transliterator is any function from words to as many words, in the same order.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -148,18 +149,19 @@ class Normalizer(Configurable):
 
 
 _LATIN = "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
-_RUN = re.compile(f"[{_LATIN}]+")
-_CORE = re.compile(f"[{_LATIN}](?:.*[{_LATIN}])?", re.DOTALL)
-_NOT_A_WORD = re.compile(f"\\d|@|[{_LATIN}]['’][{_LATIN}]")
+_LETTER = f"[{_LATIN}][\u0300-\u0344\u0346-\u036f]*"  # with its combining accents
+_RUN = re.compile(f"(?:{_LETTER})+")
+_CORE = re.compile(f"{_LETTER}(?:.*{_LETTER})?", re.DOTALL)
+_NOT_A_WORD = re.compile(f"\\d|@|{_LETTER}['’]{_LETTER}")
 _SPECIAL = Normalizer()
 
 
 class DictionaryTransliterator(Configurable):
     """Transliterate listed words by a table, and others by another transliterator.
 
-    ``y = words[x] if x in words else fallback(x)``, for every run of Latin letters x of a word, in
-    lower case. If the run is not listed, it is looked up again with letters that are repeated three
-    times or more written once (``bahuuut``).
+    ``y = words[x] if x in words else fallback(x)``, for every run x of Latin letters and their
+    accents in a word, in lower case. If the run is not listed, it is looked up again with letters
+    that are repeated three times or more written once (``bahuuut``).
 
     Args:
         words: The word in the other script for each Roman spelling in lower case, such as
@@ -253,10 +255,11 @@ class SchemeTransliterator(Configurable):
 
     def __call__(self, words: Sequence[str]) -> list[str]:
         """Return each word in the target scheme."""
-        convert = _sanscript().transliterate
-        return convert_words(
-            words, lambda runs: [convert(run, self.scheme, self.target) for run in runs], _CORE
-        )
+        return convert_words(words, lambda runs: list(map(self._convert, runs)), _CORE)
+
+    def _convert(self, run: str) -> str:
+        composed = unicodedata.normalize("NFC", run)
+        return str(_sanscript().transliterate(composed, self.scheme, self.target))
 
 
 def convert_words(
@@ -278,13 +281,14 @@ def convert_words(
     Raises:
         TypeError: If `words` is a string instead of a list of words.
     """
+    words = check_words(words)
     found = {
         word: (
             []
             if _NOT_A_WORD.search(word) or _SPECIAL.normalize(word) in (USER, URL, EMOJI)
             else pattern.findall(word)
         )
-        for word in check_words(words)
+        for word in words
     }
     runs = list(dict.fromkeys(run for parts in found.values() for run in parts))
     replaced = dict(zip(runs, convert(runs), strict=True))
