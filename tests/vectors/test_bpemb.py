@@ -128,7 +128,9 @@ def test_a_broken_download_leaves_nothing_and_says_how_to_get_the_files(
 
 
 def test_trained_pieces_open_and_spell(tmp_path):
-    trained = BPEmbVectors.train(CORPUS, tmp_path / "pieces", vocab_size=40, dim=7)
+    long = ["zorro", "\ud83d"] * 1_000
+    trained = BPEmbVectors.train([*CORPUS, long], tmp_path / "pieces", vocab_size=40, dim=7)
+    assert trained.unknown_id not in trained.piece_ids(iter(["zorro"]))[0]
     assert (trained.num_pieces, trained.dim) == (40, 7)
     assert "".join(trained.pieces("gusta")) == "▁gusta"
     assert trained.pieces("GUSTA 17")[-1] == trained.pieces("42")[-1], "lower-cased, digits are 0"

@@ -146,7 +146,7 @@ class BPEmbVectors(VectorFiles):
         BPEmb was made in this way. A piece that the corpus does not use gets zeros.
 
         Args:
-            sentences: Lists of words.
+            sentences: Lists of words; words that are not text (with a lone surrogate) are left out.
             folder: Where to save ``pieces.model`` and ``pieces.vec``.
             vocab_size: The number of pieces; a small corpus yields fewer.
             dim: The length of a vector.
@@ -166,7 +166,11 @@ class BPEmbVectors(VectorFiles):
 
         check_positive(vocab_size=vocab_size, dim=dim)
         prepare = BPEmb.preprocess if preprocess else str
-        corpus = [prepare(" ".join(words)) for words in map(check_words, sentences) if any(words)]
+        texts = (
+            " ".join(word for word in check_words(words) if not UNREADABLE.search(word))
+            for words in sentences
+        )
+        corpus = [prepare(text) for text in texts if text]
         require(len(corpus) > 0, "sentences", "hold at least one word", "none")
         content = io.BytesIO()
         try:
@@ -175,6 +179,7 @@ class BPEmbVectors(VectorFiles):
                 model_writer=content,
                 model_type="bpe",
                 vocab_size=vocab_size,
+                max_sentence_length=2**30,  # its limit; longer texts would be left out
                 hard_vocab_limit=False,
                 num_threads=threads,
                 minloglevel=3,
@@ -197,14 +202,12 @@ class BPEmbVectors(VectorFiles):
                 threads=threads,
                 seed=seed,
             )
-            rows = vectors.vectors(names).tolist()
+            rows = zip(names, vectors.vectors(names).tolist(), strict=True)
+        lines = (f"{name} {' '.join(f'{value:.6g}' for value in row)}\n" for name, row in rows)
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with Path(folder, "pieces.vec").open("w", encoding="utf-8") as file:
-            file.write(f"{len(names)} {dim}\n")
-            for name, row in zip(names, rows, strict=True):
-                file.write(f"{name} {' '.join(f'{value:.6g}' for value in row)}\n")
-        Path(folder, "pieces.model").write_bytes(content.getvalue())
+        (folder / "pieces.vec").write_text(f"{len(names)} {dim}\n{''.join(lines)}", "utf-8")
+        (folder / "pieces.model").write_bytes(content.getvalue())
         return cls(folder / "pieces.model", folder / "pieces.vec", preprocess=preprocess)
 
     def pieces(self, word: str) -> list[str]:
@@ -228,8 +231,8 @@ class BPEmbVectors(VectorFiles):
         Returns:
             One list of ids per word, empty for a word without pieces.
         """
-        check_words(words)
-        return list(self._bpemb.spm.encode([self._prepared(word) for word in words], out_type=int))
+        texts = [self._prepared(word) for word in check_words(words)]
+        return list(self._bpemb.spm.encode(texts, out_type=int))
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Return the means of the words' pieces as float32, ``(len(words), dim)``."""
