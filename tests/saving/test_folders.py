@@ -290,6 +290,8 @@ def test_a_card_has_what_the_module_and_its_author_know(tagger: pe.SequenceTagge
     for text in ("license: mit", "- es", 'from_pretrained("me/tagger"', "`decoder`: CRFDecoder"):
         assert text in card
     assert card.endswith("Limits.\n")
+    card = model_card(pe.bake(tagger.embedder))
+    assert "\nfrom polyembed.embeddings.precomputed import BakedEmbedding\n" in card
     assert model_card(pe.CharCNN(7, 5)).startswith("---\nlibrary_name: polyembed\n")
 
 

@@ -1,6 +1,7 @@
 """Modules that are saved as a folder, opened again, and shared on a hub with a model card."""
 
 import os
+import sys
 import tempfile
 from abc import ABC
 from pathlib import Path
@@ -81,11 +82,12 @@ def model_card(
         f"{sum(count for count, trains in counts if trains):,} train",
     }
     home = type(module).__module__
+    room = ".".join(home.split(".")[:2])
     return TEMPLATE.format(
         header=header,
         name=class_name(module),
         version=__version__,
-        home=".".join(home.split(".")[:2]) if home.startswith("polyembed.") else home,
+        home=room if hasattr(sys.modules.get(room), class_name(module)) else home,
         repository=repo_id or "<a repository or a folder>",
         facts="\n".join(f"- {title}: {fact}" for title, fact in facts.items() if fact),
         notes=f"\n{notes.strip()}\n" if notes else "",
