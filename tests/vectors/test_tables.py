@@ -85,9 +85,13 @@ def test_a_pickle_is_the_call(tmp_path):
     assert f"path='{tmp_path}/table'" in repr(source)
 
 
-def test_keyed_vectors_are_a_source_everywhere(monkeypatch):
+def test_keyed_vectors_are_a_source_everywhere(monkeypatch, tmp_path):
     source = gensim_vectors(ROWS)
-    assert JoinedVectors([source, ToyVectors(2)]).vectors(["paris", "gusta"]).all()
+    joined = JoinedVectors([source, ToyVectors(2)])
+    assert joined.vectors(["paris", "gusta"]).all()
+    SourceEmbedding(joined, Lexicon(["paris"])).save_pretrained(tmp_path)
+    opened = SourceEmbedding.from_pretrained(tmp_path)
+    assert "KeyedVectors<vector_size=2, 4 keys>" in opened.missing_source
     embedder = SourceEmbedding(source, Lexicon(["paris", "gusta"]))
     assert embedder(torch.tensor([2, 3])).tolist() == [[1, 2], [0, 0]]
     stored = pickle.dumps(embedder)

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from polyembed._checks import class_name, must, require
 
 
@@ -23,7 +25,8 @@ class Configurable:
     """The arguments of `from_config` that are paths of the saved folder's own files."""
 
     optional_arguments: ClassVar[frozenset[str]] = frozenset()
-    """The arguments that are saved as None with ``copy_vectors=False``, or if not configurable."""
+    """The arguments that are saved as None with ``copy_vectors=False``, or if a part of them cannot
+    be saved."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments that are not files, as values that can be saved.
@@ -90,6 +93,25 @@ def _arguments(obj: Configurable, without: Collection[str] = ()) -> dict[str, An
             )
         found[name] = getattr(obj, name)
     return found
+
+
+def is_plain(value: Any, *, deep: bool = False) -> bool:
+    """Return whether a value is a number, a text, or a sequence or dict of these.
+
+    Args:
+        value: The value.
+        deep: Whether a configurable counts too, if the values of its configuration do.
+
+    Returns:
+        Whether it is.
+    """
+    if deep and isinstance(value, Configurable):
+        value = value.get_config()
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return all(is_plain(item, deep=deep) for item in value)
+    return isinstance(value, int | float | str | np.generic | np.ndarray | None)
 
 
 def repr_call(obj: Any, **arguments: Any) -> str:

@@ -11,7 +11,7 @@ from torch import nn
 
 from polyembed._checks import class_name, must
 from polyembed._version import __version__
-from polyembed.saving.config import Configurable
+from polyembed.saving.config import Configurable, is_plain
 from polyembed.saving.loading import find_folder, load_module
 from polyembed.saving.writing import CARD_NAME, CONFIG_NAME, save_module, saved_names
 
@@ -120,7 +120,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
             config = self.get_config()
         except TypeError:  # such a module cannot be saved, but it can be printed
             return ""
-        return ", ".join(f"{name}={value!r}" for name, value in config.items() if _is_plain(value))
+        return ", ".join(f"{name}={value!r}" for name, value in config.items() if is_plain(value))
 
     def save_pretrained(
         self,
@@ -144,7 +144,8 @@ class PretrainedModule(Configurable, nn.Module, ABC):
             copy_vectors: Whether to save the files of the vectors, from which the loaded module
                 makes vectors of unseen words. Public fastText models have several GB; without them
                 the folder holds the lexicon's rows only, and `SourceEmbedding.attach` restores the
-                rest. The default is the value of `save_sources`.
+                rest. A source that has a part without a configuration, such as gensim's
+                ``KeyedVectors``, is not saved. The default is the value of `save_sources`.
             card: The text of the folder's ``README.md``; see `polyembed.saving.model_card`. If
                 None, the folder keeps its card.
 
@@ -245,12 +246,3 @@ class PretrainedModule(Configurable, nn.Module, ABC):
                     delete_patterns=[pattern for name in stale for pattern in (name, f"{name}/*")],
                 )
             )
-
-
-def _is_plain(value: object) -> bool:
-    """Return whether a value is a number, a text, or a sequence or dict of these."""
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(map(_is_plain, value.values()))
-    return isinstance(value, int | float | str | None)

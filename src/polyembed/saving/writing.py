@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import require, require_type
 from polyembed._version import __version__
-from polyembed.saving.config import Configurable, find_class, name_of
+from polyembed.saving.config import Configurable, find_class, is_plain, name_of
 
 CONFIG_NAME = "config.json"
 CARD_NAME = "README.md"
@@ -89,7 +89,7 @@ class _Writer:
         find_class(name_of(type(value)))  # loading must find the class
         config = value.get_config()
         for argument in value.optional_arguments:
-            if not (self.copy_vectors and isinstance(config[argument], Configurable)):
+            if not (self.copy_vectors and is_plain(config[argument], deep=True)):
                 config[argument] = None
         node = {"class": name_of(type(value)), "config": self.encode(config, name)}
         own = self.draft / f"files-{number}"

@@ -200,5 +200,8 @@ class _KeyedVectors(WordTable):
                     rows[i] = self.keyed.get_vector(words[i]) if words[i] else 0
         return rows
 
+    def __repr__(self) -> str:
+        return str(self.keyed)  # gensim's name for it, without an address
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _KeyedVectors, (self.keyed,)
