@@ -197,12 +197,12 @@ def to_iob2(tags: Sequence[str], *, scheme: Scheme = "iob1") -> tuple[str, ...]:
     """
     if isinstance(tags, str):
         raise TypeError(must("tags", "be the labels of a sentence", f"the string {tags!r}"))
-    found = entities(tags, scheme=scheme)
-    if len(SCHEMES[scheme]) > 2:
-        return tuple(bio_labels(found, len(tags)))
     labels = list(tags)
+    found = entities(labels, scheme=scheme)
+    if len(SCHEMES[scheme]) > 2:
+        return tuple(bio_labels(found, len(labels)))
     for _, start, _ in found:
-        labels[start] = f"B{tags[start][1:]}"
+        labels[start] = f"B{labels[start][1:]}"
     return tuple(labels)
 
 

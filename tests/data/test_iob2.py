@@ -52,7 +52,7 @@ def test_equals_the_oracle() -> None:
     ],
 )
 def test_known(iob1: str, expected: str) -> None:
-    assert to_iob2(iob1.split()) == tuple(expected.split())
+    assert to_iob2(iter(iob1.split())) == tuple(expected.split())
 
 
 def test_other_labels_are_refused() -> None:

@@ -115,7 +115,8 @@ def test_fasttext_of_gensim_spells_the_words_that_it_lacks(bucket):
 def test_coverage_by_language(tmp_path):
     source = text({"me": (1.0, 2.0), "that": (1.0, 2.0)}, tmp_path / "a.vec")
     words, tags = [["me", "gusta", "that"], ["me"], []], [["es", "es", "en"], ["es"], []]
-    rows = source.coverage(words, tags).rows  # the docstring's example has the whole table
+    # the docstring's example has the whole table
+    rows = source.coverage(map(iter, words), tags).rows
     assert list(rows[1]) == ["es", 2, 1, 50.0, 3, 2, 100 * 2 / 3]
     refused(ValueError, "sentences must hold at least one word, got none", source.coverage, [[]])
     refused(ValueError, "argument 2 is", source.coverage, [["me"]], [["es", "en"]])

@@ -84,7 +84,7 @@ class Vocabulary(ABC):
         total: Counter[str] = Counter()
         groups: dict[str, Counter[str]] = {}
         for words, tags in zip(sentences, languages or repeat(()), strict=tagged):
-            check_words(words)
+            words = check_words(words)
             total.update(words)
             for word, tag in zip(words, tags, strict=tagged):
                 groups.setdefault(tag, Counter())[word] += 1
