@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from polyembed._checks import require
 
 
@@ -52,10 +54,10 @@ def mean_and_deviation(values: Sequence[float]) -> MeanAndDeviation:
         >>> str(mean_and_deviation([81.0, 82.0, 83.0]))
         '82.00 ± 1.00'
     """
-    count = len(values)
-    require(count > 0, "values", "hold at least one result", "none")
+    found = list(map(float, values))
+    require(bool(found), "values", "hold at least one result", "none")
     return MeanAndDeviation(
-        statistics.fmean(values), statistics.stdev(values) if count > 1 else None
+        statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None
     )
 
 
@@ -109,6 +111,6 @@ class Table:
     def _write(self, value: object) -> str:
         if value is None:
             return ""
-        if isinstance(value, float | MeanAndDeviation):
+        if isinstance(value, float | np.floating | MeanAndDeviation):
             return f"{value:.{self.digits}f}"
         return " ".join(str(value).splitlines()).replace("|", r"\|")
