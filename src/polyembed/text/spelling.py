@@ -57,7 +57,7 @@ class CharSpelling(Configurable):
 
     def __init__(self, characters: Iterable[str], *, max_length: int = 64) -> None:
         check_positive(max_length=max_length)
-        self.characters = "".join(dict.fromkeys(characters))
+        self.characters = "".join(dict.fromkeys("".join(characters)))
         self.max_length = max_length
         self._ids = {character: i for i, character in enumerate(self.characters, start=2)}
 
