@@ -26,6 +26,7 @@ from polyembed.data import (
 
 Write = Callable[[str], Path]
 NER, LID = (partial(read_lince, task=task) for task in ("ner_spaeng", "lid_spaeng"))
+TAGGED = [read_conll, read_conllu, read_inline, read_sentimix, read_wikiann, NER]
 WORD = "1\ta\ta\tX\t_\t_\t0\troot\t_\t_\n"
 CSV = "Sent,Word,Tag\n"
 PAWSX = "id\tsentence1\tsentence2\tlabel\n"
@@ -57,28 +58,12 @@ def test_only_line_feeds_end_a_line_and_only_blanks_separate(file: Write) -> Non
         assert words == [(odd, "\xa0"), ("d",)]
 
 
-@pytest.mark.parametrize(
-    "read", [read_conll, read_conllu, read_inline, read_sentimix, read_wikiann, NER]
-)
+@pytest.mark.parametrize("read", TAGGED)
 def test_a_file_without_words_has_no_sentence(file: Write, read: Callable[[Path], Any]) -> None:
     assert [read(file(text)) for text in ("", "\n \t\n", "\ufeff")] == [[], [], []]
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        read_conll,
-        read_conllu,
-        read_csv,
-        read_dictionary,
-        read_inline,
-        read_pawsx,
-        read_sentimix,
-        read_wikiann,
-        read_xnli,
-        NER,
-    ],
-)
+@pytest.mark.parametrize("read", [*TAGGED, read_csv, read_dictionary, read_pawsx, read_xnli])
 def test_files_that_cannot_be_read(file: Write, read: Callable[..., Any], tmp_path: Path) -> None:
     latin = file("\n\udcf1 O")
     refused(

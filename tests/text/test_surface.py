@@ -3,6 +3,7 @@
 import zlib
 
 import pytest
+from checks import refused
 
 from polyembed.text import SurfaceSpelling
 
@@ -47,5 +48,4 @@ def test_every_string_has_all_features(word: str) -> None:
     ],
 )
 def test_bad_arguments(arguments, error, message) -> None:
-    with pytest.raises(error, match=message):
-        SurfaceSpelling(**arguments)
+    refused(error, message, SurfaceSpelling, **arguments)

@@ -9,16 +9,6 @@ import pytest
 from polyembed.vectors import TextVectors
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write_file(text, name="file.vec"):
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write_file
-
-
 def read_plainly(path):
     """The first row of each word, by the simplest reading there is."""
     data = path.read_bytes()

@@ -23,16 +23,6 @@ def encode(words, rows, *, end):
     return b"".join(parts)
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write_file(data):
-        path = tmp_path / "file.bin"
-        path.write_bytes(data)
-        return path
-
-    return write_file
-
-
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_line_feeds_may_be_left_out_and_numbers_may_look_like_them(write, end):
     """The bytes of the numbers are 0x20 and 0x0a throughout."""
@@ -40,7 +30,7 @@ def test_line_feeds_may_be_left_out_and_numbers_may_look_like_them(write, end):
     rows = np.array([[spaces, feeds], [feeds, spaces], [spaces] * 2, [feeds] * 2], "<f4")
     data = encode("abcd", rows, end=end)
     for content in {data, data[: len(data) - len(end)]}:
-        vectors = Word2VecBinaryVectors(write(content))
+        vectors = Word2VecBinaryVectors(write(content, "file.bin"))
         np.testing.assert_array_equal(vectors.vectors(list("dcba")), rows[::-1])
 
 
@@ -86,5 +76,5 @@ def test_files_of_gensim_are_read(tmp_path):
 )
 def test_a_broken_file_says_why(write, data, message):
     with pytest.raises(ValueError, match=RULE) as error:
-        Word2VecBinaryVectors(write(data))
+        Word2VecBinaryVectors(write(data, "file.bin"))
     assert error.match(message)
