@@ -61,7 +61,7 @@ def test_real_files(data_folder: Path, task: str) -> None:
 def test_predictions(tmp_path: Path) -> None:
     path = tmp_path / "ner_spaeng.txt"
     tagged = TaggedSentence(("a", "b"), ("B-LOC", "I-LOC"))
-    write_lince_predictions(path, [["O", "B-PER"], ("O",), tagged])
+    write_lince_predictions(path, [["O", "B-PER"], iter("O"), tagged])
     assert path.read_bytes() == b"O\nB-PER\n\nO\n\nB-LOC\nI-LOC\n"
     path.unlink()
     rule = r"predictions\[0\] must be the labels of a sentence, got str"

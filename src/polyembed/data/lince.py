@@ -115,7 +115,7 @@ def write_lince_predictions(
         require_type(
             not isinstance(prediction, str), name, "be the labels of a sentence", prediction
         )
-        labels = prediction.tags if isinstance(prediction, TaggedSentence) else prediction
+        labels = prediction.tags if isinstance(prediction, TaggedSentence) else list(prediction)
         for label in labels:
             require(label.split() == [label], name, "hold labels without white space", repr(label))
         blocks.append("".join(f"{label}\n" for label in labels))
