@@ -153,6 +153,7 @@ def train_tokenizer(texts: Sequence[str], path: Path, vocab_size: int) -> None:
             model_writer=file,
             model_type="bpe",
             vocab_size=vocab_size,
+            max_sentence_length=2**30,
             hard_vocab_limit=False,
             num_threads=1,
             minloglevel=3,
