@@ -68,6 +68,13 @@ def test_each_span_is_the_share_of_the_paths_that_have_it(name: str, forbidden: 
     torch.testing.assert_close(found.log_probs.exp(), expected, rtol=1e-10, atol=1e-12)
 
 
+def test_gradients_are_those_of_differences() -> None:
+    def shares(emissions: Tensor, *others: Tensor) -> Tensor:
+        return crf.span_log_probs(emissions, MASK, *others, BIO[:3]).log_probs.exp()
+
+    assert torch.autograd.gradcheck(shares, [x.requires_grad_() for x in scores(3, 0.3)])
+
+
 def test_long_chains_in_float32_are_those_of_float64() -> None:
     generator = torch.Generator().manual_seed(1)
     tags = len(BIO)

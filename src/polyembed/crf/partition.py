@@ -118,15 +118,19 @@ def partition_and_marginals(emissions: Tensor, mask: Tensor, transitions: Tensor
     The marginals are zero past a chain's end. If a gradient is needed, `by_loop` computes all
     three.
     """
-    scores = emissions, transitions
-    trained = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
-    if not (trained or any(map(_is_transformed, scores))):
+    if not _is_differentiated(emissions, transitions):
         found: Three = _partition(emissions, mask, transitions)
         return found
     moves = transitions.expand(len(emissions), -1, -1)
     found_z, pull_back = torch.func.vjp(lambda e, a: by_loop(e, mask, a), emissions, moves)[:2]
     unary, pairs = pull_back(torch.ones_like(found_z))
     return found_z, unary, pairs
+
+
+def _is_differentiated(*scores: Tensor) -> bool:
+    """Return whether derivatives of what is computed from these scores may be needed."""
+    trained = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
+    return trained or any(map(_is_transformed, scores))
 
 
 def _is_transformed(x: Tensor) -> bool:
@@ -211,7 +215,8 @@ def backward_messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> T
 
     ``beta_t(y)`` sums over the tags of all words after t, and includes the emission of word t.
     """
-    found = in_probabilities(emissions, mask, transitions)
+    trained = _is_differentiated(emissions, transitions)
+    found = None if trained else in_probabilities(emissions, mask, transitions)
     if found is not None:
         dtype = emissions.dtype
         return found[0].to(dtype), found[1].log().to(dtype), found[3].log().to(dtype)

@@ -22,7 +22,8 @@ class SpanLogProbs(NamedTuple):
 
     Attributes:
         log_probs: The log-probability in nats for each first word, length (1, 2, ...) and type,
-            ``(batch, word, length, type)``; -inf where the span does not exist.
+            ``(batch, word, length, type)``; -inf where the span does not exist, NaN in a row with
+            scores of NaN.
         types: The names of the types.
     """
 
@@ -132,7 +133,8 @@ def span_log_probs(
             finish, stay = go(inside, last), go(inside, inside)
     # a forbidden score is a large finite number inside a chain, or has given inf - inf
     possible = is_possible(log_z)[:, None, None, None] & (spans > -1e20)
-    spans = torch.where(possible, spans, IMPOSSIBLE)
+    others = torch.where(log_z.isnan(), log_z, IMPOSSIBLE)
+    spans = torch.where(possible, spans, others[:, None, None, None])
     return SpanLogProbs(chain.restore(spans, IMPOSSIBLE), types)
 
 

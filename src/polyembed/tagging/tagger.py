@@ -370,7 +370,8 @@ class SequenceTagger(Tagger):
             last word: the most probable first if they may overlap, else in the order of the text.
 
         Raises:
-            ValueError: If the tags mark no entities, or `min_probability` is outside [0, 1].
+            ValueError: If the tags mark no entities, `min_probability` is outside [0, 1], or the
+                scores of a text are NaN.
             TypeError: If the decoder is neither a `CRFDecoder` nor a `SoftmaxDecoder`.
         """
         require(scheme_of(self.tags) is not None, "tags", "mark entities, as B-PER", self.tags)
@@ -402,7 +403,9 @@ class SequenceTagger(Tagger):
 
         types = list(dict.fromkeys(split_label(tag, scheme)[1] for tag in self.tags if tag != "O"))
         found = []
-        for rows in self._of_words(texts, spans).values():
+        for text, rows in self._of_words(texts, spans).items():
+            sound = not rows.isnan().any()
+            require(sound, f"the scores of texts[{text}]", "be numbers", "NaN")
             shares = rows.exp()
             likely = ((rows > -math.inf) & (shares >= least)).nonzero().tolist()
             entities = [
