@@ -1,13 +1,16 @@
 """The file of a training that goes on."""
 
+import numpy as np
 import pytest
 
 from polyembed.training import load_checkpoint, save_checkpoint
 
 
 def test_another_training_and_a_damaged_file_are_refused(tmp_path) -> None:
+    """Numbers of NumPy, as an optimiser may have them, become Python's."""
     path = tmp_path / "run.pt"
-    save_checkpoint(path, {"step": 1}, seed=0, rows=3)
+    save_checkpoint(path, {"rates": [np.float64(0.5)]}, seed=np.int64(0), rows=3)
+    assert load_checkpoint(path, seed=0, rows=3) == {"rates": [0.5]}
     message = r"run\.pt must be a checkpoint of this training, got seed 0 in place of 1, rows 3 in "
     with pytest.raises(ValueError, match=message):
         load_checkpoint(path, seed=1)

@@ -115,7 +115,7 @@ class _Training:
         seed: int,
         checkpoint: str | os.PathLike[str] | None,
     ) -> None:
-        self.model, self.seed = model, seed
+        self.model, self.seed = model, int(seed)  # a generator refuses a number of NumPy
         train, dev = list(train), list(dev)
         self.train = [item for item in train if any(map(len, self._sentences(item)))]
         self.options = options = options.for_training(model, len(self.train))
@@ -156,7 +156,7 @@ class _Training:
             "max_grad_norm": options.max_grad_norm,
             "amp_dtype": str(options.amp_dtype),
             "metric": options.metric_name,
-            "seed": seed,
+            "seed": self.seed,
             "model": sizes_of(model),
             "optimizer": rates,
             # the default schedule follows from the optimizer and the number of epochs

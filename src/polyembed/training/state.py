@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from polyembed._checks import class_name, must, require
 
@@ -21,7 +23,8 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **ab
 
     Args:
         path: The file.
-        state: Tensors and plain values, in dicts, lists and tuples.
+        state: Tensors and plain values, in dicts, lists and tuples; NumPy's numbers are read as
+            Python's.
         **about: Plain values; a training that continues from the file must have equal values.
 
     Example:
@@ -31,8 +34,9 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **ab
         ...     load_checkpoint(f"{folder}/run.pt", seed=0)
         {'step': 3}
     """
-    with replaced(Path(path)) as draft:
-        torch.save({"about": about, "state": dict(state)}, draft)
+    content = {"about": about, "state": dict(state)}
+    with replaced(Path(path)) as draft:  # torch.load refuses numbers of NumPy
+        torch.save(tree_map_only(np.generic, np.generic.item, content), draft)
 
 
 @contextmanager
