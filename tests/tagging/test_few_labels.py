@@ -21,11 +21,11 @@ NAMES = ("ana", "luis", "acme", "banco", "ve", "a", "el")
 EITHER = frozenset({"B-PER", "B-ORG"})
 
 
-def tagger(decoder: Any = None, dim: int = 6) -> pe.SequenceTagger:
+def tagger(decoder: Any = None, **options: Any) -> pe.SequenceTagger:
     torch.manual_seed(0)
     lexicon = pe.Lexicon(NAMES)
-    table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon)
-    return pe.SequenceTagger(table, BIO, decoder=decoder)
+    table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 6), lexicon)
+    return pe.SequenceTagger(table, BIO, decoder=decoder, **options)
 
 
 PARTLY = TaggedSentence(("ana", "ve", "acme"), ("B-PER", None, EITHER))
@@ -237,11 +237,12 @@ def test_calibrations_that_cannot_be() -> None:
 
 
 def test_calibration_on_what_may_be_training_sentences_warns(recwarn) -> None:
-    rows = [TaggedSentence(("ana",), ("B-PER",))] * 60
-    ConformalTagger.calibrate(tagger(), [*rows, TaggedSentence(("new",), ("O",))])
+    model = tagger(prepare=pe.Normalizer(lowercase=True))
+    rows = [TaggedSentence(("Ana",), ("B-PER",))] * 60
+    ConformalTagger.calibrate(model, [*rows, TaggedSentence(("new",), ("O",))])
     assert not recwarn
     with pytest.warns(UserWarning, match="lexicon: sentences that the tagger was trained on"):
-        ConformalTagger.calibrate(tagger(), rows)
+        ConformalTagger.calibrate(model, rows)
 
 
 # What to annotate next

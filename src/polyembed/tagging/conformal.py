@@ -94,8 +94,8 @@ class ConformalTagger(PretrainedModule):
     ) -> Self:
         """Choose the threshold on tagged sentences that the tagger was not trained on.
 
-        If there are 50 sentences or more and the tagger's lexicon has all their words, a warning
-        says that sentences from the training data give no guarantee.
+        If there are 50 sentences or more and the tagger's lexicon has all their words, after the
+        tagger's `prepare`, a warning says that sentences from the training data give no guarantee.
 
         Args:
             tagger: The trained tagger.
@@ -124,7 +124,7 @@ class ConformalTagger(PretrainedModule):
         budget = error * (len(losses) + 1) - 1
         require(budget > -1e-9, "sentences", rule, len(losses))
         lexicon = tagger.lexicon
-        words = (word for item in items for word in item.words)
+        words = tagger.words_of([tagger.text_of(item) for item in items])
         if lexicon is not None and len(items) >= FEW_UNSEEN and all(x in lexicon for x in words):
             warnings.warn(
                 "every word of the calibration sentences is in the tagger's lexicon: sentences "
