@@ -1,6 +1,7 @@
 """Sentences in which some words have no tag: the loss, the metric, and training."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,3 +65,9 @@ def test_words_beyond_the_limit_leave_the_loss() -> None:
     for embedder in (stored, pe.MetaEmbedding.concat([encoder, encoder, stored])):
         same = pe.SequenceTagger(embedder, ["X", "VERB"])
         assert same.collate(rows)["tags"].equal(batch["tags"])
+    labels = torch.ones(1, 4, 2)  # of a decoder that knows no -100
+    sizes = {"in_features": encoder.embedding_dim, "tags": ("X", "VERB")}
+    mine = SimpleNamespace(**sizes, encode_labels=lambda _: labels.clone())
+    batch = pe.SequenceTagger(encoder, mine.tags, decoder=mine).collate(rows)
+    assert batch["tags"].equal(labels)
+    assert batch["mask"].sum() == count

@@ -118,7 +118,10 @@ class Tagger(TextModel):
                     unseen[:, 1:] &= part.features.eq(0).flatten(2).all(-1)
                 else:
                     unseen = unseen.scatter(1, part.word_index + 1, False)
-            tags[unseen[:, 1:]] = True if tags.dtype == torch.bool else IGNORE_INDEX
+            if isinstance(self.decoder, Decoder):
+                tags[unseen[:, 1:]] = True if tags.dtype == torch.bool else IGNORE_INDEX
+            else:  # one of your own, whose tensor may have no value for an unknown tag
+                mask = mask & ~unseen[:, 1:]
         return {"inputs": inputs, "tags": tags, "mask": mask}
 
     def labels_of(self, item: Tagged) -> list[Any]:
