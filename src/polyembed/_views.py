@@ -21,12 +21,14 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
         **changes: Attributes, children or parameters that the copy has instead.
 
     Returns:
-        The copy. Adding or replacing a child or a parameter of the copy does not change the module.
+        The copy, which is not compiled. Adding or replacing a child or a parameter of the copy does
+        not change the module.
     """
     copy = module.__new__(type(module))
     for name, value in vars(module).items():  # the copy gets its own registries, also of hooks
         own = name.startswith("_") and isinstance(value, dict)
         vars(copy)[name] = value.copy() if own else value
+    vars(copy).pop("_compiled_call_impl", None)  # which would call the module
     for name, value in changes.items():
         setattr(copy, name, value)
     return copy
@@ -40,11 +42,13 @@ def copied_tree(module: Module, change: Callable[[nn.Module], None]) -> Module:
         change: A function that changes a copy in place.
 
     Returns:
-        The copy, which shares every parameter and buffer.
+        The copy, which shares every parameter and buffer. What ``torch.compile`` has wrapped is
+        not compiled in the copy, since it would call the module itself.
     """
     copies: dict[nn.Module, nn.Module] = {}
 
     def view(part: nn.Module) -> nn.Module:
+        part = getattr(part, "_orig_mod", part)  # of torch.compile
         if part not in copies:
             copies[part] = copy = shallow_copy(part)
             change(copy)

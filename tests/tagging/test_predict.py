@@ -10,7 +10,7 @@ from cases import SIZES, hierarchical, vector_source
 from checks import refused
 from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
-from toys import TAGS, ToyWordEncoder, toy_lexicon
+from toys import TAGS, ToyWordEncoder, compiles, toy_lexicon
 
 import polyembed as pe
 
@@ -95,6 +95,15 @@ def test_pairs_over_a_mixed_embedder() -> None:
     items = [SimpleNamespace(first=a, second=b, label="yes") for a, b in texts]
     model(**model.collate(items)).backward()
     assert model.predict(texts) == [model.predict([text])[0] for text in texts]
+
+
+@compiles
+def test_compiled_parts_predict_without_dropout_and_know_unseen_words() -> None:
+    model = tagger(toy_lexicon())
+    expected = model.predict(UNSEEN)
+    model.embedder.compile(backend="eager")
+    model.encoder = torch.compile(model.encoder, backend="eager")
+    assert model.predict(UNSEEN) == expected
 
 
 @pytest.mark.parametrize("name", ["plain", "fused", "ensemble"])
