@@ -126,10 +126,8 @@ def outside(name: str, count: int, by: int | None = None, said: str | None = Non
     return changed(name, lambda x: x + (by or count), ValueError, rule)
 
 
-def vector_source(
-    lexicon: pe.Lexicon, dim: int = 5, seed: int = 0, **options: Any
-) -> pe.SourceEmbedding:
-    return pe.SourceEmbedding(ToyVectors(dim, seed), lexicon, **options)
+def vector_source(lexicon: pe.Lexicon, dim: int = 5, **options: Any) -> pe.SourceEmbedding:
+    return pe.SourceEmbedding(ToyVectors(dim), lexicon, **options)
 
 
 def characters(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
@@ -381,17 +379,17 @@ def call_word_encoder(module: nn.Module, batch: Batch) -> Tensor:
     return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))
 
 
-def criterion(name: str, build: Callable[[], nn.Module], labels: int = 5) -> Case:
+def criterion(name: str, build: Callable[[], nn.Module]) -> Case:
     """The loss of scores and labels; one label in seven does not count."""
 
     def make(rows: int, width: int) -> Batch:
         ids = torch.arange(rows * width).reshape(rows, width)
         return {
-            "logits": torch.randn(rows, width, labels, dtype=torch.float64),
-            "labels": torch.where(ids % 7 == 3, -100, ids % labels),
+            "logits": torch.randn(rows, width, 5, dtype=torch.float64),
+            "labels": torch.where(ids % 7 == 3, -100, ids % 5),
         }
 
-    wrong = (no_ids("labels"), narrow("labels"), outside("labels", labels))
+    wrong = (no_ids("labels"), narrow("labels"), outside("labels", 5))
     return Case(name, build, make, reduced=True, wide=True, wrong=wrong)
 
 

@@ -75,14 +75,6 @@ def test_custom_constraints() -> None:
     assert pe.Constraints([[1, 1], [1, 1]], end=[True, False]).first_violation([0, 1]) == 2
 
 
-def test_constraints_know_sets() -> None:
-    grammar = pe.Constraints.bio(BIO)
-    assert grammar.first_violation([{1, 3}, {2, 4}, 2]) is None
-    assert grammar.first_violation([{1, 3}, {2}, {4, 0}]) is None
-    assert grammar.first_violation([1, {2}, {4}]) == 2
-    assert grammar.first_violation([{2, 4}]) == 0
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

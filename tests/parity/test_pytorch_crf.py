@@ -31,7 +31,9 @@ def batch(both) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean", "token_mean"])
-def test_log_likelihood_and_gradients(both, batch, reduction: str, dtype: torch.dtype) -> None:
+def test_log_likelihood_gradients_and_decode(
+    both, batch, reduction: str, dtype: torch.dtype
+) -> None:
     emissions, tags, mask = batch
 
     def value_and_gradients(crf: torchcrf.CRF, mask: Tensor) -> list[Tensor]:
@@ -44,19 +46,12 @@ def test_log_likelihood_and_gradients(both, batch, reduction: str, dtype: torch.
     expected = value_and_gradients(theirs, mask)
     for found, reference in zip(value_and_gradients(mine, mask.to(dtype)), expected, strict=True):
         torch.testing.assert_close(found, reference)
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
-def test_decode(both, batch, dtype: torch.dtype) -> None:
-    emissions, _, mask = batch
-    mine, theirs = both
     assert mine.decode(emissions, mask.to(dtype)) == theirs.decode(emissions, mask)
 
 
 def test_without_a_mask(both, batch) -> None:
     emissions, tags, mask = batch
     mine, theirs = both
-    torch.testing.assert_close(
-        mine(emissions, tags), theirs(emissions, tags, torch.ones_like(mask))
-    )
-    assert mine.decode(emissions) == theirs.decode(emissions, torch.ones_like(mask))
+    full = torch.ones_like(mask)
+    torch.testing.assert_close(mine(emissions, tags), theirs(emissions, tags, full))
+    assert mine.decode(emissions) == theirs.decode(emissions, full)

@@ -41,11 +41,12 @@ def lively(model: nn.Module) -> nn.Module:
     return model
 
 
-def over_pieces(name: str = "bert", kind: type = pe.SequenceClassifier, **options: Any) -> Any:
+def over_pieces(
+    name: str = "bert", kind: type = pe.SequenceClassifier, fusion: Any = None, **options: Any
+) -> Any:
     torch.manual_seed(0)
-    encoder = {"fusion": options.pop("fusion")} if "fusion" in options else {}
-    embedder = pe.PretrainedWordEncoder(lively(tiny_model(name)), bert(), **encoder)
-    return kind(embedder, options.pop("labels", LABELS), **options).eval()
+    embedder = pe.PretrainedWordEncoder(lively(tiny_model(name)), bert(), fusion=fusion)
+    return kind(embedder, LABELS, **options).eval()
 
 
 def spread(model: Any, texts: list) -> None:
@@ -55,15 +56,16 @@ def spread(model: Any, texts: list) -> None:
         model.linear.bias -= model.logits(*model.encode(texts)).mean(0)
 
 
-def over_words(kind: type = pe.SequenceClassifier, **options: Any) -> Any:
+def over_words(
+    kind: type = pe.SequenceClassifier, labels: list = LABELS, pooling: str = "mean", **options: Any
+) -> Any:
     """Words in a table and by their letters; "song" is unknown."""
     torch.manual_seed(0)
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
     table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
     parts = [table, characters(lexicon), vector_source(lexicon, 3)]
     embedder = pe.MetaEmbedding.concat(parts)
-    options = {"pooling": "mean", **options}
-    return kind(embedder, options.pop("labels", LABELS), **options).eval()
+    return kind(embedder, labels, pooling=pooling, **options).eval()
 
 
 # One text

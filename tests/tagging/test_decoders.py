@@ -1,6 +1,7 @@
 """Decoders against loops."""
 
 import math
+from collections.abc import Callable
 
 import oracles
 import pytest
@@ -32,6 +33,13 @@ def gold() -> list[list[int]]:
     ]
 
 
+def check_decoded(decoder, features: Tensor, best: Callable) -> None:
+    found = decoder.decode(features, MASK)
+    for row, mask, chain in zip(found, MASK, emissions(decoder, features), strict=True):
+        assert row[mask].tolist() == ([*best(chain)] if chain else [])
+    assert found[~MASK].eq(-100).all()
+
+
 def test_crf_loss_is_a_mean_over_sentences(features: Tensor) -> None:
     decoder = pe.CRFDecoder(5, 4).double()
     crf = decoder.crf
@@ -43,10 +51,7 @@ def test_crf_loss_is_a_mean_over_sentences(features: Tensor) -> None:
         for chain, tags in zip(emissions(decoder, features), gold(), strict=True)
     ]
     torch.testing.assert_close(decoder.loss(features, TAGS, MASK).item(), sum(losses) / 3)
-    found = decoder.decode(features, MASK)
-    for row, mask, chain in zip(found, MASK, emissions(decoder, features), strict=True):
-        assert tuple(row[mask].tolist()) == (oracles.viterbi(chain, *scores) if chain else ())
-    assert found[~MASK].eq(-100).all()
+    check_decoded(decoder, features, lambda chain: oracles.viterbi(chain, *scores))
 
 
 def test_softmax_loss_is_a_mean_over_words(features: Tensor) -> None:
@@ -57,10 +62,9 @@ def test_softmax_loss_is_a_mean_over_words(features: Tensor) -> None:
         for word, tag in zip(chain, tags, strict=True)
     ]
     torch.testing.assert_close(decoder.loss(features, TAGS, MASK).item(), sum(losses) / 5)
-    found = decoder.decode(features, MASK)
-    for row, mask, chain in zip(found, MASK, emissions(decoder, features), strict=True):
-        assert row[mask].tolist() == [max(range(4), key=word.__getitem__) for word in chain]
-    assert found[~MASK].eq(-100).all()
+    check_decoded(
+        decoder, features, lambda chain: [max(range(4), key=word.__getitem__) for word in chain]
+    )
 
 
 def test_a_softmax_has_no_best_tag_where_scores_are_nan() -> None:

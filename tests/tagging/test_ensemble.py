@@ -18,14 +18,12 @@ UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs", "canci
 EVERYTHING = [*SENTENCES, *UNSEEN]
 
 
-def member(
-    seed: int, *, decoder: Callable[[int, int], Any] = pe.CRFDecoder, dropout: float = 0.0
-) -> pe.SequenceTagger:
+def member(seed: int, *, decoder: Callable[[int, int], Any] = pe.CRFDecoder) -> pe.SequenceTagger:
     """A tagger with a lexicon and tables of its own, and an opinion."""
     torch.manual_seed(seed)
     lexicon = toy_lexicon()
     embedder = hierarchical(lexicon)
-    encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES, dropout=dropout)
+    encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES, dropout=0.0)
     tagger = pe.SequenceTagger(
         pe.UniqueWords(embedder), TAGS, encoder=encoder, decoder=decoder(4, len(TAGS))
     )

@@ -36,10 +36,8 @@ def test_every_way_in_prepares(prepare) -> None:
     plain, made = tagger(), tagger(prepare)
     assert plain.predict(UPPER) != plain.predict(SENTENCES)
     assert made.predict(UPPER) == plain.predict(SENTENCES)
-    found = zip(
-        made.predict_probabilities(UPPER), plain.predict_probabilities(SENTENCES), strict=True
-    )
-    assert all(torch.equal(one, other) for one, other in found)
+    pair = made.predict_probabilities(UPPER), plain.predict_probabilities(SENTENCES)
+    torch.testing.assert_close(*pair, rtol=0, atol=0)
     assert made.predict_n_best(UPPER, 2) == plain.predict_n_best(SENTENCES, 2)
     assert torch.equal(made.encode(UPPER)[0], plain.encode(SENTENCES)[0])
     items = [TaggedSentence(tuple(words), ("O",) * len(words)) for words in UPPER]

@@ -33,11 +33,8 @@ def test_n_best_are_the_most_likely_of_all_sequences() -> None:
     for words, paths in zip(UNSEEN, found, strict=True):
         everything = {}
         for tags in itertools.product(TAGS, repeat=len(words)):
-            loss = (
-                known(*known.encode([words])[:1], tags=known.encode_labels([tags]))
-                if words
-                else torch.zeros(())
-            )
+            inputs, mask = known.encode([words])
+            loss = known(inputs, tags=known.encode_labels([tags]), mask=mask)
             everything[tags] = -float(loss.detach())
         best = sorted(everything.values(), reverse=True)[:20]
         assert [score for _, score in paths] == pytest.approx(best, abs=1e-4)

@@ -26,9 +26,9 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_order_is_kept_over_buckets() -> None:
     tagger = build()
     alone = [tagger.predict([words])[0] for words in MANY]
-    for options in ({"batch_size": 1}, {"batch_size": 2}, {"batch_size": 3}, {}):
-        assert tagger.predict(MANY, **options) == alone
-        assert list(tagger.predict_stream(iter(MANY), **options)) == alone
+    for size in (1, 2, 3, 64):
+        assert tagger.predict(MANY, batch_size=size) == alone
+        assert list(tagger.predict_stream(iter(MANY), batch_size=size)) == alone
     assert [len(tags) for tags in alone] == [len(words) for words in MANY]
 
 

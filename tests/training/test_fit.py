@@ -30,16 +30,14 @@ def fit(tagger: pe.SequenceTagger, train: list, dev: list, **options) -> FitResu
     return fit_with(tagger, train, dev, FitOptions(**options), **arguments)
 
 
-def build(
-    seed: int = 0, *, dropout: float = 0.1, source_seed: int = 0, tags: list[str] = TAGS
-) -> pe.SequenceTagger:
+def build(seed: int = 0, *, dropout: float = 0.1) -> pe.SequenceTagger:
     """A tagger that draws random numbers, with a frozen table, and to which the training word "song" is unknown."""
     torch.manual_seed(seed)
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
     table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
-    parts = [table, characters(lexicon), vector_source(lexicon, 3, source_seed)]
+    parts = [table, characters(lexicon), vector_source(lexicon, 3)]
     encoder = pe.TransformerSequenceEncoder(13, **SIZES, dropout=dropout)
-    return pe.SequenceTagger(pe.UniqueWords(pe.MetaEmbedding.concat(parts)), tags, encoder=encoder)
+    return pe.SequenceTagger(pe.UniqueWords(pe.MetaEmbedding.concat(parts)), TAGS, encoder=encoder)
 
 
 CORPUS = toy_corpus(1)
@@ -60,22 +58,14 @@ def snapshot(tagger: pe.SequenceTagger) -> dict[str, torch.Tensor]:
     return copy.deepcopy(tagger.state_dict())
 
 
-def test_learns_a_task() -> None:
+def test_learns_a_task_from_data_that_may_be_read_once() -> None:
     tagger = build(dropout=0.0)
     options = {"num_train_epochs": 15, "batch_size": 8, "optimizer": adam(0.01)}
-    result = fit(tagger, toy_corpus(8), toy_corpus(1), **options)
+    result = fit(tagger, iter(toy_corpus(8)), iter(toy_corpus(1)), **options)
     assert result.history[0].loss > 3 * result.history[-1].loss
     assert result.best.score == 1.0
     assert [epoch.number for epoch in result.history] == [*range(1, 16)]
     assert tagger.predict([["me", "gusta", "that"]]) == [["B-ES", "I-ES", "B-EN"]]
-
-
-def test_data_may_be_read_once() -> None:
-    options = {"num_train_epochs": 1, "batch_size": 8, "optimizer": adam(0.01)}
-    taggers = build(), build()
-    fit(taggers[0], iter(CORPUS), iter(DEV), **options)
-    fit(taggers[1], CORPUS, DEV, **options)
-    assert_equal_states(taggers[0], taggers[1].state_dict())
 
 
 def adam(lr: float, kind: type = torch.optim.Adam) -> Callable[[nn.Module], torch.optim.Optimizer]:
@@ -117,7 +107,7 @@ def test_stops_when_stale_or_after_decreases_in_a_row(options, count) -> None:
 
 
 def test_schedulers() -> None:
-    def rates(make, interval: str = "epoch", epochs: int = 3, **options) -> float:
+    def rates(make, interval: str = "epoch", **options) -> float:
         made = []
 
         def schedule(optimizer):
@@ -125,7 +115,7 @@ def test_schedulers() -> None:
             return make(optimizer)
 
         options |= {"optimizer": adam(1.0), "scheduler": schedule, "scheduler_interval": interval}
-        fit(build(), toy_corpus(2), DEV, num_train_epochs=epochs, batch_size=2, **options)
+        fit(build(), toy_corpus(2), DEV, num_train_epochs=3, batch_size=2, **options)
         return made[0].param_groups[0]["lr"]
 
     def halve(optimizer) -> LambdaLR:
@@ -141,7 +131,7 @@ def test_schedulers() -> None:
 
 
 def run(
-    checkpoint: Path | None, *, epochs: int = 4, metric="accuracy", seed: int = 3, on_epoch=None
+    checkpoint: Path | None, *, epochs: int = 4, seed: int = 3, on_epoch=None
 ) -> tuple[pe.SequenceTagger, list]:
     """One run of many kinds of state: Adam, a cosine schedule by steps, dropout, unknown words."""
     tagger = build()
@@ -153,7 +143,7 @@ def run(
         "on_epoch": on_epoch,
     }
     options |= {"num_train_epochs": epochs, "batch_size": 2, "checkpoint": checkpoint}
-    result = fit(tagger, toy_corpus(2), DEV, metric=metric, **options)
+    result = fit(tagger, toy_corpus(2), DEV, metric="accuracy", **options)
     return tagger, [epoch[:3] for epoch in result.history]
 
 

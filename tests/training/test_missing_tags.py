@@ -33,10 +33,15 @@ def test_a_crf_sums_over_the_tags_that_are_not_known() -> None:
 def test_known_tags_must_be_part_of_an_allowed_sequence() -> None:
     """Else the loss would be infinite."""
     grammar = Constraints.bio(["O", "B-X", "I-X"])
-    for given in itertools.product([0, 1, 2, -100], repeat=3):
-        paths = itertools.product(*(range(3) if tag < 0 else [tag] for tag in given))
-        possible = any(grammar.first_violation(path) is None for path in paths)
-        assert (grammar.first_violation(given) is None) is possible
+    tags = {0: {0}, 1: {1}, 2: {2}, -100: {0, 1, 2}} | {frozenset(x): x for x in ({0, 2}, {1, 2})}
+
+    def possible(given: tuple) -> bool:
+        paths = itertools.product(*map(tags.get, given))
+        return any(grammar.first_violation(path) is None for path in paths)
+
+    for given in itertools.product(tags, repeat=3):
+        places = (place for place in range(3) if not possible(given[: place + 1]))
+        assert grammar.first_violation(given) == next(places, None)
 
 
 def test_a_tag_set_with_the_sign_of_missing_tags_keeps_it() -> None:
@@ -65,9 +70,11 @@ def test_words_beyond_the_limit_leave_the_loss() -> None:
     for embedder in (stored, pe.MetaEmbedding.concat([encoder, encoder, stored])):
         same = pe.SequenceTagger(embedder, ["X", "VERB"])
         assert same.collate(rows)["tags"].equal(batch["tags"])
-    labels = torch.ones(1, 4, 2)  # of a decoder that knows no -100
-    sizes = {"in_features": encoder.embedding_dim, "tags": ("X", "VERB")}
-    mine = SimpleNamespace(**sizes, encode_labels=lambda _: labels.clone())
+    mine = SimpleNamespace(  # a decoder that knows no -100
+        in_features=encoder.embedding_dim,
+        tags=("X", "VERB"),
+        encode_labels=lambda _: torch.ones(1, 4, 2),
+    )
     batch = pe.SequenceTagger(encoder, mine.tags, decoder=mine).collate(rows)
-    assert batch["tags"].equal(labels)
+    assert batch["tags"].eq(1).all()
     assert batch["mask"].sum() == count

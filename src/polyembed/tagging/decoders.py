@@ -73,7 +73,11 @@ class Decoder(PretrainedModule):
     @property
     def num_tags(self) -> int:
         """The number of tags."""
-        return self.tags if isinstance(self.tags, int) else len(self.tags)
+        return len(self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.tags))) if isinstance(self.tags, int) else self.tags
 
     def encode_labels(self, labels: Sequence[Sequence[Any]]) -> TagIds | Allowed:
         """Turn tag names into ids, padded with -100.
@@ -91,10 +95,9 @@ class Decoder(PretrainedModule):
             ValueError: If a name is outside the tag set, a set is empty, or the constraints forbid
                 a sequence.
         """
-        names = tuple(map(str, range(self.tags))) if isinstance(self.tags, int) else self.tags
         ids: dict[Any, int] = {None: IGNORE_INDEX, MISSING_TAG: IGNORE_INDEX}
-        ids |= {name: i for i, name in enumerate(names)}
-        rule = f"be one of {', '.join(names)}"
+        ids |= {name: i for i, name in enumerate(self._names)}
+        rule = f"be one of {', '.join(self._names)}"
         rows: list[list[set[int]]] = []
         for number, row in enumerate(labels):
             rows.append([])
@@ -133,7 +136,7 @@ class Decoder(PretrainedModule):
         ids = decoded.tolist()
         rule = "be numbers that allow a tag for each word"
         require(IGNORE_INDEX not in ids, "the scores", rule, "NaN, or all tags forbidden")
-        return [str(i) if isinstance(self.tags, int) else self.tags[i] for i in ids]
+        return list(map(self._names.__getitem__, ids))
 
     def emissions(self, features: Features, mask: Mask = None) -> Emissions:
         """Score each tag at each word: ``(batch, word, tag)``."""
