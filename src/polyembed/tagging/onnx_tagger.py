@@ -36,8 +36,9 @@ class OnnxTagger:
     """A tagger that `export_onnx` wrote: words in, tags out, by onnxruntime and NumPy alone.
 
     Over a CRF's emissions, `viterbi` finds the best tags; without a CRF, each word has its own best
-    tag. Words that ``tagger.json`` does not list share the vector of the unknown word. A word is
-    looked up as in the tagger's `Lexicon`, with its normal form and lower case.
+    tag. A word is looked up in its normal form and, if the tagger's `Lexicon` has
+    `lowercase_fallback`, in lower case, among all words that ``tagger.json`` lists. Words that it
+    does not list share the vector of the unknown word.
 
     Args:
         folder: The folder that `export_onnx` wrote.
