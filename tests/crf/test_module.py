@@ -60,8 +60,7 @@ def test_sums_are_in_float32_under_autocast(batch) -> None:
     narrow = emissions.bfloat16()
 
     def values(emissions: Tensor) -> tuple[Tensor, Tensor]:
-        found = crf(emissions, tags, MASK, reduction="none")
-        return found, crf.marginals(emissions, MASK)
+        return crf(emissions, tags, MASK, reduction="none"), crf.marginals(emissions, MASK)
 
     with torch.autocast("cpu", torch.bfloat16):
         found = values(narrow)

@@ -8,13 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from polyembed.crf import (
-    entropy,
-    log_partition,
-    log_prob,
-    marginals,
-    viterbi,
-)
+from polyembed.crf import entropy, log_partition, log_prob, marginals, viterbi
 
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
 NUM_TAGS = 3

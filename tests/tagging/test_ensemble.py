@@ -48,7 +48,7 @@ def test_a_hard_vote_is_the_majority_of_what_members_decode() -> None:
     assert torch.equal(model.decode(ids, mask), majority_vote(votes))
     assert not torch.equal(model.decode(ids, mask), votes[0]), "the others have no say"
     assert model.decode(ids, mask).eq(-100).equal(~mask)
-    two = pe.VotingEnsemble(list(model.members)[:2])  # they tie wherever they differ
+    two = pe.VotingEnsemble(model.members[:2])  # they tie wherever they differ
     assert torch.equal(two.decode(ids, mask), votes[0])
 
 
@@ -79,7 +79,7 @@ def test_predicts_what_members_predict_in_the_majority() -> None:
     model = ensemble(5)
     alone = [tagger.predict(EVERYTHING) for tagger in model.members]
     assert model.predict(EVERYTHING) == majority_vote(alone)
-    model = pe.VotingEnsemble(list(model.members), vote="entity")
+    model = pe.VotingEnsemble(model.members, vote="entity")
     assert model.predict(EVERYTHING, batch_size=2) == entity_vote(alone)
 
 

@@ -195,12 +195,14 @@ def test_the_threshold_is_the_smallest_that_keeps_the_bound() -> None:
         return (1 + sum(shares)) / (len(losses) + 1)
 
     assert risk(sets.threshold) <= 0.1 + 1e-9 < risk(sets.threshold - 1e-6)
+    assert sets(torch.tensor(1 - sets.threshold - 5e-7))  # as in another batch
 
 
 def test_entities_with_a_guarantee() -> None:
     model = tagger().eval()
     rows = [TaggedSentence(("ana", "ve", "acme"), ("B-PER", "O", "B-ORG"))] * 30
     sets = ConformalTagger.calibrate(model, rows, 0.1, unit="entity")
+    sets.threshold -= 5e-7  # as if the probabilities were of another batch
     (found,) = sets.predict_sets([("ana", "ve", "acme")])
     assert {("PER", 0, 1), ("ORG", 2, 3)} <= {(x.label, x.start, x.end) for x in found}
 

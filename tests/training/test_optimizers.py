@@ -21,8 +21,8 @@ def test_each_parameter_is_in_one_group() -> None:
     tagger = wide_and_deep()
     next(tagger.parameters()).requires_grad_(False)
     optimizer = default_optimizer(tagger, 1e-2)
-    names = {id(value): name for name, value in tagger.named_parameters()}
-    groups = [{names[id(value)] for value in group["params"]} for group in optimizer.param_groups]
+    names = {value: name for name, value in tagger.named_parameters()}
+    groups = [{names[value] for value in group["params"]} for group in optimizer.param_groups]
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-2, 0.3, 10.0])
     assert [group["eps"] for group in optimizer.param_groups] == [1e-8, 1e-8, 1.0]
     names = {name.rsplit(".", 1)[1] for name in groups[1]}

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Literal, Self
 
 import torch
@@ -18,12 +18,14 @@ from polyembed.tagging.tagger import Tagged, Tagger
 Unit = Literal["word", "sentence", "entity"]
 Score = Literal["adaptive", "probability"]
 FEW_UNSEEN = 50  # a new corpus of this many sentences has words that training lacks
+ROUNDING = 1e-6  # the probabilities of a sentence depend by so much on the others of its batch
 
 
 class ConformalTagger(PretrainedModule):
     r"""A tagger that returns, for each word, the tags that cannot be excluded.
 
-    A tag is in the set of a word if the tag's nonconformity ``a`` is at most the threshold.
+    A tag is in the set of a word if the tag's nonconformity ``a`` is at most the threshold, up to
+    rounding (1e-6).
     `calibrate` chooses the threshold on ``n`` sentences that were not trained on, as the smallest
     ``t`` with
 
@@ -131,7 +133,7 @@ class ConformalTagger(PretrainedModule):
                 "that the tagger was trained on give no guarantee",
                 stacklevel=2,
             )
-        weighed = sorted((pair for pairs in losses for pair in pairs), reverse=True)
+        weighed = sorted(chain(*losses), reverse=True)
         found.threshold = -1.0
         spent = 0.0
         for value, group in groupby(weighed, key=lambda pair: pair[0]):
@@ -145,11 +147,11 @@ class ConformalTagger(PretrainedModule):
 
     def _losses(self, items: Sequence[Tagged]) -> list[list[tuple[float, float]]]:
         """Return, for each sentence that counts, its right labels' nonconformity and weight."""
-        texts = [self.tagger.text_of(item) for item in items]
-        gold = [self.tagger.labels_of(item) for item in items]
+        texts = list(map(self.tagger.text_of, items))
+        gold = list(map(self.tagger.labels_of, items))
         found = (self._of_entities if self.unit == "entity" else self._of_words)(texts, gold)
         if self.unit == "sentence":
-            found = [[max(values)] if values else [] for values in found]
+            found = [sorted(values)[-1:] for values in found]
         return [[(value, 1 / len(values)) for value in values] for values in found if values]
 
     def _of_words(self, texts: Sequence[Any], gold: Sequence[list[Any]]) -> list[list[float]]:
@@ -187,7 +189,7 @@ class ConformalTagger(PretrainedModule):
 
     def forward(self, probabilities: Tensor) -> Tensor:
         """Return whether each tag is in its word's set, from probabilities ``(*batch, tag)``."""
-        return self._nonconformity(probabilities) <= self.threshold
+        return self._nonconformity(probabilities) <= self.threshold + ROUNDING
 
     def predict_sets(self, texts: Iterable[Any]) -> list[list[Any]]:
         """Return the tags or entities that cannot be excluded, from raw words.
@@ -201,7 +203,9 @@ class ConformalTagger(PretrainedModule):
         """
         if self.unit == "entity":
             spans: list[list[Any]] = self.tagger.predict_entities(
-                texts, min_probability=min(1.0, 1 - self.threshold), overlapping=True
+                texts,
+                min_probability=min(1.0, max(0.0, 1 - self.threshold - ROUNDING)),
+                overlapping=True,
             )
             return spans
         tags, found = self.tagger.tags, []
