@@ -95,21 +95,14 @@ def test_weights_of_dlfa_mix_its_layers(weighting, mask) -> None:
         torch.testing.assert_close(fusion.weight(noisy, mask)[valid], w[valid])
 
 
-def ranked(targets: dict | None = None, source: list = EN, name: str = "bert", **options):
-    return rank_layers(encoder(name), source, {"de": DE} if targets is None else targets, **options)
-
-
 @own_words
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("source", "target", "message"),
     [
-        (
-            lambda: ranked({"de": DE[:4]}),
-            r"targets\['de'\] must hold a translation .* 5 .*, got 4",
-        ),
-        (lambda: ranked(source=EN[:1]), "source must hold at least two sentences, got 1"),
-        (lambda: ranked({"de": [*DE[:4], []]}), r"sentences must have a word each, .* \[4\]"),
+        (EN, DE[:4], r"targets\['de'\] must hold a translation .* 5 .*, got 4"),
+        (EN[:1], DE, "source must hold at least two sentences, got 1"),
+        (EN, [*DE[:4], []], r"sentences must have a word each, .* \[4\]"),
     ],
 )
-def test_bad_input(call, message: str) -> None:
-    refused(ValueError, f"^{message}$", call)
+def test_bad_input(source, target, message: str) -> None:
+    refused(ValueError, f"^{message}$", rank_layers, encoder(), source, {"de": target})

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from checks import refused
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR
@@ -329,8 +330,8 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path) -> None:
     elsewhere = Setting(seed=1)
     elsewhere.trainer.layers = [elsewhere.model.body[2]]
     rule = r"must be a checkpoint of this training, got .*seed 0 in place of 1.*layers \['body.1'\]"
-    with pytest.raises(ValueError, match=rule + r" in place of \['body.2'\].*rows "):
-        elsewhere.train(SOURCE[:-1], checkpoint=tmp_path)
+    rule += r" in place of \['body.2'\].*rows "
+    refused(ValueError, rule, elsewhere.train, SOURCE[:-1], checkpoint=tmp_path)
 
 
 def test_a_bad_loss_stops_and_names_the_step() -> None:
@@ -338,8 +339,7 @@ def test_a_bad_loss_stops_and_names_the_step() -> None:
         return loss(model, batch) * (math.nan if len(setting.steps) == 2 else 1.0)
 
     setting = Setting(loss=bad)
-    with pytest.raises(ValueError, match=r"^source_loss must be finite, got nan \(step 3\)$"):
-        setting.train()
+    refused(ValueError, r"^source_loss must be finite, got nan \(step 3\)$", setting.train)
 
 
 @pytest.mark.parametrize(
@@ -370,5 +370,4 @@ def test_a_bad_loss_stops_and_names_the_step() -> None:
     ],
 )
 def test_wrong_values(call, message) -> None:
-    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
-        call()
+    refused((ValueError, TypeError), f"^{message}$", call)

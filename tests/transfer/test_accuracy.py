@@ -1,11 +1,13 @@
 """Words looked up across two spaces, against plain loops; and the figures of real vectors."""
 
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import oracles
 import pytest
+from checks import refused
 from toys import own_words
 from transfer.sources import Source
 
@@ -108,17 +110,9 @@ def test_real_vectors_without_a_dictionary(
 
 
 @own_words
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ks": (1, 0)}, r"ks\[1\] must be a positive integer, got 0"),
-        (
-            {"dictionary": []},
-            "dictionary must hold a pair of words that both .* have, got 0 pairs, none .*",
-        ),
-    ],
-)
-def test_bad_arguments_are_refused(options, message) -> None:
-    arguments = dict(zip(("source", "target", "dictionary"), toy(), strict=True))
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        pe.translation_accuracy(**{**arguments, **options})
+def test_bad_arguments_are_refused() -> None:
+    source, target, pairs = toy()
+    call = partial(pe.translation_accuracy, source, target)
+    refused(ValueError, r"^ks\[1\] must be a positive integer, got 0$", call, pairs, ks=(1, 0))
+    rule = "^dictionary must hold a pair of words that both .* have, got 0 pairs, none "
+    refused(ValueError, rule, call, [])

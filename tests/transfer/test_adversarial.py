@@ -3,6 +3,7 @@
 import oracles
 import pytest
 import torch
+from checks import refused
 from toys import own_words
 
 from polyembed.functional import nearest_cosine
@@ -151,14 +152,12 @@ def test_a_step_is_that_of_the_paper() -> None:
     ],
 )
 def test_options_out_of_range_are_refused(options, message) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        AdversarialOptions(**options)
+    refused(ValueError, f"^{message}$", AdversarialOptions, **options)
 
 
 def test_what_diverges_is_named() -> None:
     message = "^learning_rate, beta and the vectors must be so small that the mapping stays finite, got NaN or an inf"
-    with pytest.raises(ValueError, match=message):
-        learn(*planted(0, n=7), **{**TINY, "epoch_size": 3200}, beta=3.0)
+    refused(ValueError, message, learn, *planted(0, n=7), **TINY | {"epoch_size": 3200}, beta=3.0)
 
 
 # The criterion.
