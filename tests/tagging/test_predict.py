@@ -1,6 +1,7 @@
 """Predicting writes to nothing: not to models, lexicons or sources, in any number of threads at once."""
 
 import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -86,6 +87,18 @@ def test_predicting_changes_nothing(name) -> None:
     assert list(lexicon) == words
     assert torch.is_grad_enabled()
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@compiles
+def test_copies_of_compiled_parts_are_their_own() -> None:
+    model = fused(toy_lexicon()).train()
+    expected = model.predict_probabilities(UNSEEN)
+    for part in (model.embedder, *model.embedder.embedders):
+        part.compile(backend="eager")
+    for one in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(one.predict_probabilities(UNSEEN), expected)
+        for value in model.parameters():
+            value.data.zero_()
 
 
 def test_pairs_over_a_mixed_embedder() -> None:

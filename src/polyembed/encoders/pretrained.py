@@ -334,7 +334,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         The hooks are local functions, which cannot be pickled; the model adds them again.
         """
         model = without_output_hooks(self.model)
-        return {**vars(self), "_modules": {**self._modules, "model": model}}
+        state = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {**state, "_modules": {**self._modules, "model": model}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state in a new process."""
@@ -347,7 +348,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         the encoder.
         """
         memo[id(self)] = copied = self.__new__(type(self))
-        vars(copied).update(deepcopy(vars(self), memo))
+        vars(copied).update(deepcopy(super().__getstate__(), memo))  # type: ignore[no-untyped-call]
         return copied
 
     def _known(self, pieces: Pieces) -> Pieces:
