@@ -112,6 +112,7 @@ def adapt_masked_lm(
     ``q = min(1, n p / k)`` and each other piece with ``(n p - k q) / (n - k)``, where p is
     `mlm_probability`. The expected number of pieces in M is n p, as without `mask_switches`.
 
+    The loss of a step is the mean of its batches' losses, where the arguments accumulate several.
     An example holds one text. A text longer than `max_length` becomes several examples; with
     `truncation` its tail is dropped. Texts without a piece are left out, as are lone surrogates.
     All examples are in memory.
@@ -208,6 +209,8 @@ def adapt_masked_lm(
         )
         trainer = Trainer(model=model, args=args, train_dataset=examples, data_collator=collate)
         trainer.remove_callback(PrinterCallback)  # it writes to stdout
+        # most models return a mean whatever they are told, so the Trainer has to divide it
+        trainer.model_accepts_loss_kwargs = False
         os.makedirs(args.output_dir, exist_ok=True)
         last = get_last_checkpoint(args.output_dir)  # type: ignore[no-untyped-call]
         outcome = trainer.train(resume_from_checkpoint=last)
@@ -246,6 +249,8 @@ def _at_switches(encoder: ExampleEncoder, sentences: Sequence[Any]) -> Iterator[
 def _restored(model: nn.Module) -> Iterator[None]:
     """Restore the device, settings and random states that a Trainer changes; drop its gradients."""
     home = next(model.parameters()).device
+    # accelerate replaces the model's `forward` by one under autocast
+    added = {"forward", "_original_forward"} - vars(model).keys()
     settings = [
         (part, name, getattr(part, name))
         for part in (model.config, *model.modules())
@@ -261,5 +266,7 @@ def _restored(model: nn.Module) -> Iterator[None]:
         np.random.set_state(numpy_state)  # noqa: NPY002
         for part, name, value in settings:
             setattr(part, name, value)
+        for name in added:
+            vars(model).pop(name, None)
         model.to(home)
         model.zero_grad(set_to_none=True)
