@@ -176,16 +176,16 @@ def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]) -> Non
 
 
 def test_functions_of_other_values_are_other_options(tmp_path, calls: list[dict]) -> None:
-    def run(tag: str, rate: float) -> ProtocolResult:
+    def run(tag: str, rate: float, kept: set) -> ProtocolResult:
         def scheduler(optimizer):
-            return optimizer and rate and scheduler(None)
+            return optimizer and rate in kept and scheduler(None)
 
         options = replace(QUICK, metric=partial(count_of_o, tag=tag), scheduler=scheduler)
         return run_code_switched({"a": system()}, [ES], options, seeds=[0], folder=tmp_path)
 
-    assert run("O", 0.5) == run("O", 0.5)
+    assert run("O", 0.5, {1}) == run("O", 0.5, {1})
     assert len(calls) == 1
-    for other in (("B-ES", 0.5), ("O", 0.25)):
+    for other in (("B-ES", 0.5, {1}), ("O", 0.25, {1}), ("O", 0.5, {2})):
         refused(ValueError, "must be of this run", run, *other)
 
 

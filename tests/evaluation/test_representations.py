@@ -51,7 +51,7 @@ def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
                 firsts.append(points[0])
     model.train()
     model.bert.encoder.eval()
-    found = collect_hidden_states(model, iter(batches), layer)
+    found = collect_hidden_states(model, iter(batches), np.int64(layer))
     torch.testing.assert_close(found, torch.stack(tokens))
     heads = collect_hidden_states(model, batches, layer, "cls")
     torch.testing.assert_close(heads, torch.stack(firsts))
@@ -89,25 +89,13 @@ CLOUD = torch.ones(4, 3)
 
 
 @own_words
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: collect_hidden_states(bert(), [], 1),
-            "batches must hold at least one batch, got none",
-        ),
-        (
-            lambda: representation_distances(CLOUD[:0], CLOUD),
-            r"source must hold points in rows, got shape \(0, 3\)",
-        ),
-        (
-            lambda: representation_distances(CLOUD, CLOUD[:, :2]),
-            r"target must have a last axis of size 3, got shape \(4, 2\)",
-        ),
-    ],
-)
-def test_bad_input(call: Any, message: str) -> None:
-    refused(ValueError, f"^{message}$", call)
+def test_bad_input() -> None:
+    rule = "^batches must hold at least one batch, got none$"
+    refused(ValueError, rule, collect_hidden_states, bert(), [], 1)
+    rule = r"^source must hold points in rows, got shape \(0, 3\)$"
+    refused(ValueError, rule, representation_distances, CLOUD[:0], CLOUD)
+    rule = r"^target must have a last axis of size 3, got shape \(4, 2\)$"
+    refused(ValueError, rule, representation_distances, CLOUD, CLOUD[:, :2])
 
 
 def test_distances() -> None:

@@ -364,6 +364,8 @@ def _plain(value: object) -> Any:
         return [*map(_plain, value)]
     if isinstance(value, dict):
         return _plain([*value.items()])
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
     if isinstance(value, partial):
         return _plain([value.func, value.args, value.keywords])
     if isinstance(value, CodeType):

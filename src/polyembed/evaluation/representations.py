@@ -72,7 +72,7 @@ def collect_hidden_states(
     """
     check_choice("level", level, ("token", "cls"))
     check_positive(max_points=max_points)
-    module = encoder_layer(model, layer) if isinstance(layer, int) else layer
+    module = layer if isinstance(layer, nn.Module) else encoder_layer(model, layer)
     seen: list[Tensor] = []
     found: list[Tensor] = []
     count = 0
