@@ -130,7 +130,7 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         "--target-weight",
         type=float,
         default=1.0,
-        help="of the target's loss in the inner one; 0: as printed",
+        help="of the target's loss in MetaXL's inner one; 0: as printed",
     )
     parser.add_argument(
         "--bottleneck", type=positive, help="half of the encoder's hidden size if missing"
@@ -355,6 +355,8 @@ def train(
     """Train a model and the networks, and return the best epoch's score on dev."""
     source, target = rows
     alone = method in ("target_only", "concatenation")
+    objective = OBJECTIVES.get(method, method)
+    weight = arguments.target_weight if objective == "metaxl" else 1.0  # joint training has 1
     decay = {"weight_decay": arguments.weight_decay}
     meta_decay = decay if arguments.authors else {}
     optimizer = torch.optim.Adam if arguments.authors else torch.optim.AdamW
@@ -365,8 +367,8 @@ def train(
         networks or None,
         layers,
         options=MetaXLOptions(
-            objective=OBJECTIVES.get(method, method),
-            target_weight=0.0 if method == "printed" else arguments.target_weight,
+            objective=objective,
+            target_weight=0.0 if method == "printed" else weight,
             num_train_epochs=arguments.epochs,
             backoff_epochs=arguments.backoff_epochs if method in ("metaxl", "printed") else 0,
             batch_size=arguments.batch_size,

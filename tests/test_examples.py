@@ -227,7 +227,7 @@ def test_metaxl_on_several_targets_goes_on_where_it_was_killed(world, wikiann, t
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("metaxl", "metaxl 1.0 None"),
+        ("metaxl", "metaxl 0.5 None"),
         ("printed", "metaxl 0.0 None"),
         ("joint_half", "joint 1.0 8"),
         ("joint_matched", "joint_rtn 1.0 8"),
@@ -244,8 +244,9 @@ def test_metaxl_methods_by_objective(method, expected, monkeypatch) -> None:
     model.embedder = torch.nn.Embedding(2, 4)
     # of MetaXL, where the authors' joint training has another
     assert _metaxl.make_network(model, method, metaxl_options("--authors")).residual
+    options = metaxl_options("--target-weight 0.5")
     with pytest.raises(InterruptedError):
-        _metaxl.train(model, [model], (0,), method, ([], []), 0, 1e-5, None, metaxl_options())
+        _metaxl.train(model, [model], (0,), method, ([], []), 0, 1e-5, None, options)
 
 
 def test_metaxl_leaves_the_table_of_pieces_fixed(monkeypatch) -> None:
