@@ -220,16 +220,16 @@ def test_leaves_no_trace(tmp_path, monkeypatch, capfd) -> None:
     model.lm_head.train()
 
     def settings() -> list:
-        name = "gradient_checkpointing"
-        found = [(part.training, getattr(part, name, None)) for part in model.modules()]
-        return [*found, model.config.use_cache, "forward" in vars(model)]
+        names = ("training", "gradient_checkpointing", "forward", "_is_accelerate_prepared")
+        found = [getattr(part, name, None) for part in model.modules() for name in names]
+        return [*found, model.config.use_cache, len(model.get_input_embeddings()._forward_hooks)]
 
     before = settings()
     expected = random.getstate(), torch.get_rng_state()
     reached = []
     monkeypatch.setattr("socket.socket.connect", lambda *_: reached.append(1))
-    options = {"eval_strategy": "steps", "eval_steps": 1, "report_to": "all"}
-    run(model, None, gradient_checkpointing=True, bf16=True, **options)
+    changes = {"gradient_checkpointing": True, "bf16": True, "eval_strategy": "steps"}
+    run(model, None, **changes, eval_steps=1, report_to="all")
     assert not reached  # reports and evaluation that the arguments ask for are off
     assert random.getstate() == expected[0]
     assert torch.equal(torch.get_rng_state(), expected[1])

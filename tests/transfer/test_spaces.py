@@ -98,9 +98,7 @@ def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
 # Refinement.
 
 
-def test_a_refinement_is_procrustes_of_frequent_words_that_are_mutual_neighbours(
-    monkeypatch,
-) -> None:
+def test_a_refinement_is_procrustes_of_frequent_words_nearest_to_each_other(monkeypatch) -> None:
     scores = itertools.count()  # so that the last is the best
     monkeypatch.setattr(spaces, "mapping_criterion", lambda *_, **__: next(scores))
     monkeypatch.setattr(spaces, "REFINE_WORDS", 150)

@@ -246,11 +246,12 @@ def _at_switches(encoder: ExampleEncoder, sentences: Sequence[Any]) -> Iterator[
 
 
 @contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
+def _restored(model: Any) -> Iterator[None]:
     """Restore the device, settings and random states that a Trainer changes; drop its gradients."""
     home = next(model.parameters()).device
-    # accelerate replaces the model's `forward` by one under autocast
-    added = {"forward", "_original_forward"} - vars(model).keys()
+    # accelerate's `forward` under autocast, and its mark, by which it would leave the model alone
+    added = {"forward", "_original_forward", "_is_accelerate_prepared"} - vars(model).keys()
+    hooked = getattr(model, "_require_grads_hooks", None)  # of gradient checkpointing
     settings = [
         (part, name, getattr(part, name))
         for part in (model.config, *model.modules())
@@ -268,5 +269,7 @@ def _restored(model: nn.Module) -> Iterator[None]:
             setattr(part, name, value)
         for name in added:
             vars(model).pop(name, None)
+        if not hooked:
+            model.disable_input_require_grads()
         model.to(home)
         model.zero_grad(set_to_none=True)

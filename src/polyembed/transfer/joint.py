@@ -108,8 +108,9 @@ def joint_step(
     check_batches(target=target)
     if len(source) > 0:
         check_batches(source=source)
-    norms = {"max_grad_norm": max_grad_norm, "meta_max_grad_norm": meta_max_grad_norm}
-    check_options(target_weight, amp_dtype, **norms)
+    check_options(
+        target_weight, amp_dtype, max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm
+    )
     learns = len(networks) > 0 and meta_optimizer is not None
     phi = trained("rtn", networks, meta_optimizer, "meta_optimizer") if learns else {}
     theta = trained("model", model, optimizer, "optimizer", besides=networks)

@@ -222,8 +222,9 @@ def metaxl_step(
         >>> step.source_loss > 0
         True
     """
-    norms = {"max_grad_norm": max_grad_norm, "meta_max_grad_norm": meta_max_grad_norm}
-    check_options(target_weight, amp_dtype, **norms)
+    check_options(
+        target_weight, amp_dtype, max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm
+    )
     if inner_lr is None:
         lrs = {p: group["lr"] for group in optimizer.param_groups for p in group["params"]}
         inner_lr = {name: lrs.get(p, 0.0) for name, p in model.named_parameters()}
