@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from checks import refused
@@ -124,7 +125,13 @@ def test_joint_trains_on_a_fraction(scenario: str, calls: list[dict]) -> None:
 def test_which_sentences_joint_takes(tmp_path, calls: list[dict]) -> None:
     """B keeps the others of A; a larger fraction holds a smaller one; another seed draws others."""
     corpora = numbered("es", 40, 8), [numbered("nl", 23, 4)]
-    choices = [{}, {"scenario": "B"}, {"sample_seed": 1}, {"fraction": 0.1}, {"fraction": 1.0}]
+    choices = [
+        {},
+        {"scenario": "B"},
+        {"sample_seed": np.int64(1)},
+        {"fraction": 0.1},
+        {"fraction": 1.0},
+    ]
     for options in choices:
         options = {"scenario": "A", "seeds": (0,), **options}
         folder = tmp_path / str(options.get("fraction"))

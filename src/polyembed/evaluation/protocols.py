@@ -187,7 +187,7 @@ def run_joint(
         """Draw a fraction of the sentences, in order; a larger fraction contains a smaller one."""
         parts = []
         for sentences in (corpus.train, corpus.dev):
-            generator = torch.Generator().manual_seed(sample_seed)
+            generator = torch.Generator().manual_seed(int(sample_seed))
             order = torch.randperm(len(sentences), generator=generator).tolist()
             count = max(1, round(fraction * len(sentences)))
             parts.append([sentences[i] for i in sorted(order[:count])])

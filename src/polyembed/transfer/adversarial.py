@@ -182,7 +182,7 @@ class _Game:
     def __init__(self, x: Tensor, y: Tensor, options: AdversarialOptions, restart: int) -> None:
         self.x, self.y = x[: options.most_frequent], y[: options.most_frequent]
         self.options = options
-        self.generator = torch.Generator(x.device).manual_seed(options.seed + restart)
+        self.generator = torch.Generator(x.device).manual_seed(int(options.seed) + restart)
         self.weight = torch.eye(x.shape[1]).to(x).requires_grad_()
         self.layers = []  # weights and, in the last column, biases
         hidden = options.hidden_size
