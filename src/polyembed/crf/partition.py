@@ -128,7 +128,7 @@ def partition_and_marginals(emissions: Tensor, mask: Tensor, transitions: Tensor
 
 
 def _is_differentiated(*scores: Tensor) -> bool:
-    """Return whether derivatives of what is computed from these scores may be needed."""
+    """Return whether derivatives by these scores may be needed."""
     trained = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
     return trained or any(map(_is_transformed, scores))
 
