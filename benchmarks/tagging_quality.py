@@ -119,6 +119,7 @@ class Setup(NamedTuple):
     dim: int
     encoder: str | None
     layer: int
+    bfloat16: bool = False
 
     def frozen(self, system: str) -> Path:
         """The folder of the pretrained model and its features."""
@@ -397,7 +398,8 @@ def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> di
         tagger = build(system, task, setup, seed, size)
         trainable = [value for value in tagger.parameters() if value.requires_grad]
         parameters = sum(value.numel() for value in trainable)
-        result = pe.fit(tagger, train, dev, seed=seed, checkpoint=state, progress=False)
+        options = pe.FitOptions(amp_dtype=torch.bfloat16 if setup.bfloat16 else None)
+        result = pe.fit(tagger, train, dev, options, seed=seed, checkpoint=state, progress=False)
         epochs, best = len(result.history), result.best.score
         seconds = sum(epoch.seconds for epoch in result.history)
         trained = time.perf_counter()
@@ -530,6 +532,11 @@ def main() -> None:
         help="of the pretrained model, for -frozen; 0 = its embeddings",
     )
     parser.add_argument(
+        "--bfloat16",
+        action="store_true",
+        help="autocast training to bfloat16: about 1.6 times as fast on a CPU with AMX",
+    )
+    parser.add_argument(
         "--finished", action="store_true", help="train nothing, report the runs that are there"
     )
     parser.add_argument(
@@ -544,7 +551,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
-    setup = Setup(arguments.cache, arguments.dim, arguments.encoder, arguments.layer)
+    setup = Setup(
+        arguments.cache, arguments.dim, arguments.encoder, arguments.layer, arguments.bfloat16
+    )
     jobs = []
     for task in arguments.task:
         for system in arguments.systems:
