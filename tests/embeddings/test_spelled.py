@@ -2,6 +2,7 @@
 
 import torch
 from checks import refused
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from toys import ToyPieces, toy_lexicon
 
 import polyembed as pe
@@ -14,8 +15,12 @@ def characters(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
 
 
 def test_a_word_is_its_encoded_spelling() -> None:
+    """Also after an average of weights in time, which is of numbers alone."""
     lexicon = toy_lexicon()
-    embedder = characters(lexicon)
+    averaged = AveragedModel(characters(lexicon), multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    embedder = averaged.module
+    for _ in range(3):
+        averaged.update_parameters(embedder)
     ids, _ = lexicon.encode([["canción", "y"], ["nobody"]])
     found = embedder(ids)
     for i, word in (((0, 0), "canción"), ((0, 1), "y")):

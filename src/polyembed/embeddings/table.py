@@ -15,7 +15,8 @@ class RowTable(PretrainedModule):
     """Rows by id: first the rows of `weight`, which may train, then the frozen rows of `extension`.
 
     `extended` keeps `weight` the same parameter, so that an optimiser continues to train it. Rows
-    may be integers.
+    of integers are buffers: what averages parameters, or makes them train, has to leave them as
+    they are.
 
     Args:
         weight: The first rows, ``(row, dim)``; frozen unless `weight` is an `nn.Parameter`.
@@ -32,9 +33,11 @@ class RowTable(PretrainedModule):
     ) -> None:
         super().__init__()
         self.padding_idx = padding_idx
+        for name in ("weight", "extension"):
+            self.register_buffer(name, None)
         is_parameter = isinstance(weight, nn.Parameter)
-        self.weight = weight if is_parameter else nn.Parameter(weight, requires_grad=False)
-        self.extension = None if extension is None else nn.Parameter(extension, requires_grad=False)
+        self.weight = weight if is_parameter else _frozen(weight)
+        self.extension = None if extension is None else _frozen(extension)
 
     @property
     def dim(self) -> int:
@@ -58,12 +61,12 @@ class RowTable(PretrainedModule):
         if self.extension is not None:
             width = max(rows.shape[1], self.extension.shape[1])
             rows = torch.cat([_widen(self.extension, width), _widen(rows, width)])
-        return shallow_copy(self, extension=nn.Parameter(rows, requires_grad=False))
+        return shallow_copy(self, extension=_frozen(rows))
 
     def get_config(self) -> dict[str, Any]:
         """Return the shapes and settings of the table, whose rows are loaded afterwards."""
         return {
-            "shapes": [list(tensor.shape) for tensor in self.parameters()],
+            "shapes": [list(tensor.shape) for tensor in self.state_dict().values()],
             "whole_numbers": not self.weight.is_floating_point(),
             "dtype": str(self.weight.dtype).removeprefix("torch."),
             "freeze": not self.weight.requires_grad,
@@ -105,6 +108,11 @@ def embed_units(ids: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     check_ids("ids", ids)
     ids = ids if ids.shape[-1] else F.pad(ids, (0, 1))
     return look_up(ids, weight, 0), ids.ne(0)
+
+
+def _frozen(rows: Tensor) -> Tensor:
+    """Return rows as a parameter that does not train, or as they are if they are integers."""
+    return nn.Parameter(rows, requires_grad=False) if rows.is_floating_point() else rows
 
 
 def _widen(rows: Tensor, width: int) -> Tensor:
