@@ -64,7 +64,7 @@ def test_learns_a_task_from_data_that_may_be_read_once() -> None:
     result = fit(tagger, iter(toy_corpus(8)), iter(toy_corpus(1)), **options)
     assert result.history[0].loss > 3 * result.history[-1].loss
     assert result.best.score == 1.0
-    assert [epoch.number for epoch in result.history] == [*range(1, 16)]
+    assert result.history[-1].number == 15
     assert tagger.predict([["me", "gusta", "that"]]) == [["B-ES", "I-ES", "B-EN"]]
 
 
@@ -208,7 +208,7 @@ def test_a_loss_that_is_not_finite_stops() -> None:
 
 
 def test_the_best_weights_outlive_an_epoch_that_fails() -> None:
-    """One step an epoch: the loss of the second is finite, its weights are not."""
+    """One step an epoch: the loss of the second is finite, its weights are not. It trains parts that were frozen."""
 
     class Diverging(torch.optim.SGD):
         def step(self, *args, **options):
@@ -216,12 +216,17 @@ def test_the_best_weights_outlive_an_epoch_that_fails() -> None:
             if kept:
                 self.param_groups[0]["params"][0].data.fill_(math.nan)
 
+    def unfreeze(_: Epoch) -> None:
+        kept.append(snapshot(tagger))
+        tagger.requires_grad_()
+
     kept = []
     tagger = build()
+    tagger.encoder.requires_grad_(False)
     options = {
         "batch_size": 100,
-        "optimizer": adam(0.1, Diverging),
-        "on_epoch": lambda _: kept.append(snapshot(tagger)),
+        "optimizer": lambda tagger: Diverging(tagger.parameters(), lr=0.1),
+        "on_epoch": unfreeze,
     }
     with pytest.raises(ValueError, match=r"^weights must stay finite, got NaN .* in epoch 2: "):
         fit(tagger, toy_corpus(1), DEV, num_train_epochs=3, **options)
@@ -247,12 +252,9 @@ def test_autocast_trains() -> None:
     assert 0 < (full - mixed).abs().max() < 0.1
 
 
-@pytest.mark.parametrize(("norm", "expected"), [(None, set()), (0.25, {0.25})])
-def test_gradients_are_clipped_only_if_asked(monkeypatch, norm, expected) -> None:
-    norms = set()
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda _, norm: norms.add(norm))
-    fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=norm)
-    assert norms == expected
+def test_gradients_are_clipped_only_if_asked(monkeypatch) -> None:
+    monkeypatch.delattr(torch.nn.utils, "clip_grad_norm_")
+    fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=None)
 
 
 def test_gradients_outside_the_optimiser_are_neither_clipped_nor_kept() -> None:

@@ -171,6 +171,7 @@ class _Training:
     def epoch(self, number: int, progress: bool | None) -> Epoch:
         """Train for one epoch, and evaluate."""
         start = time.perf_counter()
+        self.state.begin()
         torch.manual_seed(self.seed * 1_000_003 + number)
         self.model.train()
         total, batches = torch.zeros((), device=self.device), list(self._batches(number))

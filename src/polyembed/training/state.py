@@ -118,10 +118,14 @@ def best_epoch(history: Sequence[Epoch]) -> Epoch:
     return max(history, key=lambda one: one.number if math.isnan(one.score) else one.score)
 
 
-def trained_state(module: nn.Module) -> dict[str, Tensor]:
-    """Return by name the parameters that require a gradient, tied ones once, and the buffers."""
+def trained_state(module: nn.Module, earlier: Iterable[str] = ()) -> dict[str, Tensor]:
+    """Return by name the parameters that require a gradient, tied ones once, and the buffers.
+
+    Tables of integers, which never change, are left out. Tensors named in `earlier` are included.
+    """
     names = {name for name, value in module.named_parameters() if value.requires_grad}
-    names |= {name for name, _ in module.named_buffers()}
+    names |= {x for x, v in module.named_buffers() if v.is_floating_point() or v.dim() < 2}
+    names |= {*earlier}
     return {name: value for name, value in module.state_dict().items() if name in names}
 
 
@@ -133,7 +137,7 @@ def sizes_of(model: nn.Module) -> str:
 
 
 class TrainingState:
-    """Everything that a training needs to continue; frozen tensors never change and are left out.
+    """Everything that a training needs to continue; tensors that are always frozen are left out.
 
     Args:
         model: All modules that learn.
@@ -169,11 +173,17 @@ class TrainingState:
         """The best epoch and the history."""
         return FitResult(best_epoch(self.history), tuple(self.history))
 
+    def begin(self) -> None:
+        """Keep what trains from now on and was frozen at the best epoch."""
+        for name, value in trained_state(self.model).items():
+            if self.history and name not in self.best_weights:
+                self.best_weights[name] = value.clone()
+
     def add(self, epoch: Epoch) -> None:
         """Append an epoch; keep a copy of its weights if it is the best."""
         self.history.append(epoch)
         if best_epoch(self.history) is epoch:
-            state = trained_state(self.model)
+            state = trained_state(self.model, self.best_weights)
             self.best_weights = {name: value.clone() for name, value in state.items()}
 
     def save(self) -> None:
@@ -181,7 +191,7 @@ class TrainingState:
         if self.path is not None:
             state = {
                 "history": [tuple(epoch) for epoch in self.history],
-                "model": trained_state(self.model),
+                "model": trained_state(self.model, self.best_weights),
                 "best": self.best_weights,
                 "others": [part.state_dict() for part in self.others],
             }
