@@ -48,8 +48,11 @@ def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind) -> None:
     else:
         rows = model.probabilities(inputs, mask)[0]
         expected = -(rows[0, 1].log() + (rows[2, 1] + rows[2, 3]).log()) / 2
-    torch.testing.assert_close(model(**batch), expected.double(), check_dtype=False)
-    model(**batch).backward()
+    torch.testing.assert_close(model(**batch), expected.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model.float()(**batch)
+    assert loss.dtype == torch.float32
+    loss.backward()
 
 
 def test_names_alone_stay_ids_and_a_batch_may_have_both() -> None:
