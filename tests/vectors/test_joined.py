@@ -55,7 +55,7 @@ def test_a_vocabulary_goes_before_spelling() -> None:
     """A source that could spell the word leaves it to one that knows it."""
     joined = JoinedVectors([Speller(1, "a"), Speller(2, "b", "a"), Known(3, "c"), Speller(0, "d")])
     words = ["a", "b", "c", "d", "new"]
-    assert joined.vectors(words)[:, 0].tolist() == [1, 2, 3, 0, 1]
+    assert joined.vectors(iter(words))[:, 0].tolist() == [1, 2, 3, 0, 1]
     assert joined.words == ["a", "b", "d"]
     assert [word in joined for word in [*words, 5]] == [True] * 4 + [False] * 2
 

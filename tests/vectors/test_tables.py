@@ -62,7 +62,8 @@ def test_every_word_has_its_row_and_others_zeros(build, monkeypatch):
 
 def test_a_table_in_lower_case_knows_capitalised_words(build):
     lower = build(ROWS)
-    assert lower.vectors(["Paris", "ÉL", "Roma"]).tolist() == [[1, 2], [3, 4], [0, 0]]
+    # any iterable: the labels of a pandas column need not be its places
+    assert lower.vectors(iter(["Paris", "ÉL", "Roma"])).tolist() == [[1, 2], [3, 4], [0, 0]]
     assert "Paris" in lower
     cased = build(CASED)
     assert cased.vectors(["Paris", "ROMA", "Roma"]).tolist() == [[0, 0], [5, 6], [0, 0]]
@@ -116,7 +117,7 @@ def test_coverage_by_language(tmp_path):
     source = text({"me": (1.0, 2.0), "that": (1.0, 2.0)}, tmp_path / "a.vec")
     words, tags = [["me", "gusta", "that"], ["me"], []], [["es", "es", "en"], ["es"], []]
     # the docstring's example has the whole table
-    rows = source.coverage(map(iter, words), tags).rows
+    rows = source.coverage(map(iter, words), np.array(tags, object)).rows
     assert list(rows[1]) == ["es", 2, 1, 50.0, 3, 2, 100 * 2 / 3]
     refused(ValueError, "sentences must hold at least one word, got none", source.coverage, [[]])
     refused(ValueError, "argument 2 is", source.coverage, [["me"]], [["es", "en"]])

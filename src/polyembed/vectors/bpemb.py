@@ -236,8 +236,9 @@ class BPEmbVectors(VectorFiles):
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Return the means of the words' pieces as float32, ``(len(words), dim)``."""
-        out = np.zeros((len(words), self.dim), np.float32)
-        for i, ids in enumerate(self.piece_ids(words)):
+        found = self.piece_ids(words)
+        out = np.zeros((len(found), self.dim), np.float32)
+        for i, ids in enumerate(found):
             if ids:
                 out[i] = self.table[ids].mean(0)
         return out

@@ -72,7 +72,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Return the means of the words' rows as float32, ``(len(words), dim)``."""
-        check_words(words)
+        words = check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
         encoded = [encode_word(word) for word in words]
         for start in range(0, len(words), CHUNK):

@@ -61,7 +61,7 @@ class JoinedVectors(Vocabulary, Configurable):
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Return the vectors of the words as float32, ``(len(words), dim)``."""
-        check_words(words)
+        words = check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
         known = np.stack([known_words(source, words) for source in self.sources])
         first = np.where(known.any(0), known.argmax(0), -1)

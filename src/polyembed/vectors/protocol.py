@@ -83,7 +83,9 @@ class Vocabulary(ABC):
         tagged = languages is not None
         total: Counter[str] = Counter()
         groups: dict[str, Counter[str]] = {}
-        for words, tags in zip(sentences, languages or repeat(()), strict=tagged):
+        for words, tags in zip(
+            sentences, repeat(()) if languages is None else languages, strict=tagged
+        ):
             words = check_words(words)
             total.update(words)
             for word, tag in zip(words, tags, strict=tagged):

@@ -121,7 +121,7 @@ class WordTable(Vocabulary):
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Return the rows of the words as float32, ``(len(words), dim)``."""
-        check_words(words)
+        words = check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
         ids = self._find(words)
         known = ids >= 0
@@ -192,6 +192,7 @@ class _KeyedVectors(WordTable):
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Return the rows of the words, and what gensim's fastText spells for unknown words."""
+        words = check_words(words)
         rows = super().vectors(words)
         if hasattr(self.keyed, "vectors_ngrams"):
             for i in np.flatnonzero(self._find(words) < 0).tolist():
