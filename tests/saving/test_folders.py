@@ -286,8 +286,14 @@ def test_other_formats_say_what_to_do(
 
 
 def test_a_card_has_what_the_module_and_its_author_know(tagger: pe.SequenceTagger) -> None:
-    card = model_card(tagger, repo_id="me/tagger", language=["es"], license="mit", notes="Limits.")
-    for text in ("license: mit", "- es", 'from_pretrained("me/tagger"', "`decoder`: CRFDecoder"):
+    card = model_card(tagger, repo_id="me/tagger", language="es", tags=["mix"], notes="Limits.")
+    for text in (
+        "- polyembed",
+        "- mix",
+        "language: es",
+        'from_pretrained("me/tagger"',
+        "`decoder`: CRFDecoder",
+    ):
         assert text in card
     assert card.endswith("Limits.\n")
     card = model_card(pe.bake(tagger.embedder))

@@ -46,8 +46,8 @@ def model_card(
         repo_id: The name ``owner/name`` of the repository, for the code example.
         notes: More text in Markdown: the training data, sources and licences, limits of the model.
         **data: The arguments of huggingface_hub's ``ModelCardData``: ``language=["es", "en"]``,
-            ``license="apache-2.0"``, ``base_model=``, ``datasets=``, and ``eval_results=`` with
-            ``model_name=``.
+            ``license="apache-2.0"``, ``base_model=``, ``datasets=``, ``tags=`` beside the card's
+            own, and ``eval_results=`` with ``model_name=``.
 
     Returns:
         The card, for ``save_pretrained(card=...)`` and ``push_to_hub(card=...)``.
@@ -69,10 +69,12 @@ def model_card(
     names = list(getattr(module, "tags", None) or getattr(module, "labels", None) or ())
     task = "token" if hasattr(module, "tags") else "text" if hasattr(module, "labels") else None
     header = ModelCardData(
-        library_name="polyembed",
-        pipeline_tag=task and f"{task}-classification",
-        tags=["polyembed", class_name(module)],
-        **data,
+        **{
+            "library_name": "polyembed",
+            "pipeline_tag": task and f"{task}-classification",
+            **data,
+            "tags": ["polyembed", class_name(module), *(data.get("tags") or ())],
+        }
     )
     counts = [(parameter.numel(), parameter.requires_grad) for parameter in module.parameters()]
     facts = {
