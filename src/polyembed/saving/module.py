@@ -68,14 +68,12 @@ def model_card(
 
     names = list(getattr(module, "tags", None) or getattr(module, "labels", None) or ())
     task = "token" if hasattr(module, "tags") else "text" if hasattr(module, "labels") else None
-    header = ModelCardData(
-        **{
-            "library_name": "polyembed",
-            "pipeline_tag": task and f"{task}-classification",
-            **data,
-            "tags": ["polyembed", class_name(module), *(data.get("tags") or ())],
-        }
-    )
+    header: dict[str, Any] = {
+        "library_name": "polyembed",
+        "pipeline_tag": task and f"{task}-classification",
+        **data,
+        "tags": ["polyembed", class_name(module), *(data.get("tags") or ())],
+    }
     counts = [(parameter.numel(), parameter.requires_grad) for parameter in module.parameters()]
     facts = {
         "Parts": ", ".join(f"`{k}`: {class_name(part)}" for k, part in module.named_children()),
@@ -86,7 +84,7 @@ def model_card(
     home = type(module).__module__
     room = ".".join(home.split(".")[:2])
     return TEMPLATE.format(
-        header=header,
+        header=ModelCardData(**header),
         name=class_name(module),
         version=__version__,
         home=room if hasattr(sys.modules.get(room), class_name(module)) else home,
