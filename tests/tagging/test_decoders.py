@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import oracles
 import pytest
 import torch
@@ -41,7 +42,7 @@ def check_decoded(decoder, features: Tensor, best: Callable) -> None:
 
 
 def test_crf_loss_is_a_mean_over_sentences(features: Tensor) -> None:
-    decoder = pe.CRFDecoder(5, 4).double()
+    decoder = pe.CRFDecoder(5, np.int64(4)).double()
     crf = decoder.crf
     scores = [x.tolist() for x in (crf.transitions, crf.start_transitions, crf.end_transitions)]
     losses = [

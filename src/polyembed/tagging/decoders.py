@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -62,7 +63,7 @@ class Decoder(PretrainedModule):
         self, in_features: int, tags: Sequence[str] | int, *, extra_emissions: bool = False
     ) -> None:
         super().__init__()
-        self.tags = tags if isinstance(tags, int) else tuple(tags)
+        self.tags = int(tags) if isinstance(tags, int | np.integer) else tuple(tags)
         count = self.num_tags
         check_positive(in_features=in_features, num_tags=count)
         mapped = in_features - count if extra_emissions else in_features
