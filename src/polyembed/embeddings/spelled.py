@@ -121,8 +121,7 @@ class SpelledEmbedding(WordEmbedder):
     ) -> Self:
         """Build an embedder of words by features of their surface, whose vectors train.
 
-        The features are affixes, shape and lower form, as in a hand-featured CRF. Frozen vectors
-        and characters do not learn them from little text.
+        The features are affixes, shape and lower-case form, as in a hand-featured CRF.
 
         Args:
             lexicon: The words.

@@ -21,10 +21,9 @@ class CharWordEncoder(ContextualEmbedder):
     """A `PretrainedWordEncoder` whose pieces' vectors are computed from their characters (Aguilar
     2020).
 
-    Each unit of a sentence, a piece or a whole word, is spelled; `char2subword` computes its
-    vector, once per batch for units of the same spelling; the encoder reads the vectors as
-    ``inputs_embeds``, in the dtype of its own table. Pieces without a text (special ones, bytes)
-    have the rows of this table.
+    Each unit of a sentence, a piece or a whole word, is spelled. `char2subword` computes a vector
+    for each spelling of a batch. The encoder reads the vectors as ``inputs_embeds``, in the dtype
+    of its table. Pieces without a text (special ones, bytes) have the rows of this table.
 
     ``unit="piece"`` cuts words as the tokenizer does. ``unit="word"`` gives each word one vector,
     known or not: a misspelled word stays one unit instead of being cut into pieces, and sentences

@@ -135,10 +135,10 @@ def plot_layers(
     """Draw scores against layers, a line for each name.
 
     Args:
-        scores: The scores by name and layer, such as the ``scores`` of a `SweepResult`. A score is
-            a number, or one number per seed. The numbers of several seeds are drawn as their mean
-            and a band of one standard deviation. A string instead of a layer is drawn as a broken
-            line.
+        scores: The scores by name and layer, such as ``{"SingleLayer": {4: [0.87, 0.88]}}``. A
+            score is a number, or one number per seed. The numbers of several seeds are drawn as
+            their mean and a band of one standard deviation. A string instead of a layer is drawn as
+            a broken line.
         ax: The matplotlib axes to draw on; new ones if None.
         ylabel: The label of the vertical axis.
 

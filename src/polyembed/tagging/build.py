@@ -63,8 +63,8 @@ def build_tagger(
         tagger = SequenceTagger(embedder, tags, encoder=encoder, decoder=decoder)
 
     Without any source this is a tagger by spelling alone: characters, surface features and the
-    linear path. Sources that were trained on the training sentences themselves add no knowledge
-    and made the score of a small corpus worse; give sources that were trained on other text.
+    linear path. Sources that were trained on the training sentences alone add no information; give
+    sources that were trained on other text.
 
     Args:
         train: The sentences to train on; the lexicon, the characters and the tags come from them.

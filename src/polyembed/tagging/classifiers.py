@@ -218,9 +218,9 @@ class SequenceClassifier(TextClassifier):
         2
 
     Deviations: 2503.07990 has a linear map over ``[CLS]`` of a frozen mBERT by
-    `AutoModelForSequenceClassification`, which has BERT's pooler (a tanh layer) between; here there
-    is no pooler, and `hidden_size` adds an untrained one. An empty text over words has a vector of
-    zeros.
+    `AutoModelForSequenceClassification`, which has BERT's pooler (a tanh layer) between. Here the
+    pooler is left out, and `hidden_size` adds an untrained one. An empty text over words has a
+    vector of zeros.
     """
 
     def features(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch dim"]:

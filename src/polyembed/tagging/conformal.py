@@ -25,9 +25,8 @@ class ConformalTagger(PretrainedModule):
     r"""A tagger that returns, for each word, the tags that cannot be excluded.
 
     A tag is in the set of a word if the tag's nonconformity ``a`` is at most the threshold, up to
-    rounding (1e-6).
-    `calibrate` chooses the threshold on ``n`` sentences that were not trained on, as the smallest
-    ``t`` with
+    rounding (1e-6). `calibrate` chooses the threshold on ``n`` sentences that were not trained on,
+    as the smallest ``t`` with
 
         (1 + sum_i L_i(t)) / (n + 1) <= error,
 

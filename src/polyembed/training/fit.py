@@ -1,4 +1,4 @@
-"""A training loop for models of texts, and batches for the training loops of others."""
+"""A training loop for models of texts, and batches for other training loops."""
 
 import math
 import os

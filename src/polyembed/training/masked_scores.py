@@ -37,8 +37,8 @@ def perplexity(
     before and after an adaptation, in any order and batch. The mean runs over the masked pieces of
     all texts. The values of different tokenizers are not comparable.
 
-    Deviations: none of the papers defines it; pseudo-perplexity is also the name of the product
-    over all pieces, each masked alone, which costs a pass per piece.
+    Deviations: the papers do not define their perplexity. Pseudo-perplexity is also the name of the
+    product over all pieces, each masked alone, which costs a pass per piece.
 
     Args:
         model: A transformers model for masked language modelling; it runs in evaluation mode.

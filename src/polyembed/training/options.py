@@ -1,4 +1,4 @@
-"""The options of `fit`: one object for a single model, ensembles, protocols and sweeps."""
+"""The options of `fit`: one object for a single model, for ensembles and for protocols."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ METRICS: dict[str, Metric] = {"accuracy": accuracy, "macro_f1": macro_f1}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """The options of `fit`; the same object serves ensembles, protocols and sweeps.
+    """The options of `fit`; the same object serves ensembles and protocols.
 
     Args:
         num_train_epochs: The largest number of epochs. If None, it follows from the number of

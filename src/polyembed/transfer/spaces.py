@@ -186,9 +186,8 @@ def align_spaces(
 
     Deviations: the best mapping is chosen by `mapping_criterion`, the mean cosine of mutual
     neighbours; MUSE chooses by its validation metric. MUSE does not normalise by default; here
-    vectors have length 1 by default, which is better on the Spanish-English vectors of
-    docs/results/alignment.md. ``"similarity"`` is vecmap's start with plain refinements, without
-    its random omissions.
+    vectors have length 1 by default. ``"similarity"`` is vecmap's start with plain refinements,
+    without its random omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
     for step in normalize:
