@@ -219,7 +219,7 @@ def main() -> None:
     try:
         import ray
     except ImportError:
-        sys.exit("Ray is missing: pip install 'polyembed[ray]'")
+        sys.exit("Ray is missing: pip install '.[ray]'")
     cores, blocks = arguments.workers * arguments.threads, min(len(waiting), 16 * arguments.workers)
     options = (
         {"address": arguments.address}

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -97,10 +98,13 @@ def test_drawn_swaps_approach_all_swaps() -> None:
     assert observed == pytest.approx(round(observed))
 
 
-def test_sentences_without_entities_have_no_say() -> None:
-    for label in ("O", "B-A"):
+def test_sentences_without_entities_have_no_say(monkeypatch) -> None:
+    for label in "O", "B-A":
         found = approximate_randomization([["O"]] * 2, [[label], ["O"]], [["O"]] * 2)
         assert found == Significance(0.0, 1.0, 2)
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(ImportError, match=r"install scipy$"):
+        sign_test([["O"]], [["O"]], [["A"]])
 
 
 def test_entities_are_of_the_scheme_that_the_labels_show() -> None:

@@ -5,8 +5,8 @@ sentences are ratios of sums over its sentences,
 
     f1 = sum(2 * correct) / sum(predicted + support),   accuracy = sum(right) / sum(words),
 
-so resampling needs two whole numbers per sentence. A ratio with denominator 0 is 0.0. The tests are
-scipy's: ``pip install "polyembed[evaluation]"``.
+so resampling needs two whole numbers per sentence. A ratio with denominator 0 is 0.0. The tests
+need scipy.
 """
 
 from functools import partial
@@ -270,4 +270,4 @@ def _difference(a: Any, b: Any, c: Any, d: Any) -> npt.NDArray[np.float64]:
 
 
 def _stats(feature: str) -> Any:
-    return import_optional("scipy.stats", pip='"polyembed[evaluation]"', feature=feature)
+    return import_optional("scipy.stats", pip="scipy", feature=feature)

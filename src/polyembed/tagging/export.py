@@ -86,7 +86,7 @@ def export_onnx(
     rule = "be None, since OnnxTagger looks words up as they are"
     require_type(tagger.prepare is None, "tagger.prepare", rule, tagger.prepare)
     for package in ("onnx", "onnxscript"):
-        import_optional(package, pip='"polyembed[onnx]"', feature="export_onnx")
+        import_optional(package, feature="export_onnx")
     tagger = tagger.with_words(check_words(words))
     lexicon = require_lexicon(tagger.embedder)
     settings = {

@@ -84,8 +84,7 @@ class OnnxTagger:
         try:
             onnxruntime = importlib.import_module("onnxruntime")
         except ImportError as error:
-            message = 'onnxruntime is missing: pip install "polyembed[onnx]"'
-            raise ImportError(message) from error
+            raise ImportError("onnxruntime is missing: pip install onnxruntime") from error
         self._session = onnxruntime.InferenceSession(
             str(folder / MODEL_NAME), session_options, providers=list(providers)
         )

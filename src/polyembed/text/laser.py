@@ -298,9 +298,7 @@ class MosesRules:
     """
 
     def __init__(self, language: str) -> None:
-        moses = import_optional(
-            "sacremoses", pip="polyembed[laser]", feature="LASER's tokenisation"
-        )
+        moses = import_optional("sacremoses", feature="LASER's tokenisation")
         self._normalizer = moses.MosesPunctNormalizer(lang=language)
         self._normalizer.substitutions = [
             (found, MOSES_4.get(found, becomes))
