@@ -51,6 +51,8 @@ def test_a_longer_word_widens_the_table() -> None:
     torch.testing.assert_close(longer(torch.arange(9)), before)
     expected = embedder.encoder(torch.tensor(lexicon.spelling.spell(["gustagustagustagusta"])))
     torch.testing.assert_close(longer(torch.tensor([9])), expected)
+    longer.table._apply(torch.Tensor.long)  # as to another device
+    assert embedder.table.weight.dtype == torch.int64
 
 
 def test_an_encoder_for_other_units_is_refused() -> None:

@@ -125,14 +125,9 @@ def test_wrong_inputs(folder, error, message, call) -> None:
 
 
 def test_wrong_folders(tmp_path) -> None:
-    refused(
-        FileNotFoundError, "^folder must hold tagger.json, got nothing at ", OnnxTagger, tmp_path
-    )
-    settings = tmp_path / "tagger.json"
-    settings.write_text(json.dumps({"format_version": 2}))
-    refused(
-        FileNotFoundError, "^folder must hold tagger.onnx, got nothing at ", OnnxTagger, tmp_path
-    )
+    message = "^folder must hold tagger.json, got nothing at "
+    refused(FileNotFoundError, message, OnnxTagger, tmp_path)
+    (tmp_path / "tagger.json").write_text(json.dumps({"format_version": 2}))
     (tmp_path / "tagger.onnx").touch()
     message = r"^tagger\.json must be of format 3, got 2\. Export the tagger again$"
     refused(ValueError, message, OnnxTagger, tmp_path)

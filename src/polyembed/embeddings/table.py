@@ -39,6 +39,14 @@ class RowTable(PretrainedModule):
         self.weight = weight if is_parameter else _frozen(weight)
         self.extension = None if extension is None else _frozen(extension)
 
+    def _apply(self, fn: Any, *options: Any, **named: Any) -> Self:
+        for rows in self.buffers():  # in place, as torch moves parameters: other tables share them
+            moved = fn(rows)
+            if torch._has_compatible_shallow_copy_type(rows, moved):
+                rows.data = moved
+        super()._apply(fn, *options, **named)  # type: ignore[no-untyped-call]
+        return self
+
     @property
     def dim(self) -> int:
         """The width of the widest row."""
