@@ -534,7 +534,7 @@ def main() -> None:
     parser.add_argument(
         "--bfloat16",
         action="store_true",
-        help="autocast training to bfloat16: about 1.6 times as fast on a CPU with AMX",
+        help="autocast training to bfloat16, for hardware with units for it",
     )
     parser.add_argument(
         "--finished", action="store_true", help="train nothing, report the runs that are there"

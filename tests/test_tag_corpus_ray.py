@@ -98,6 +98,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run,
     worker.tag(example.list_tasks(worker.source, worker.target)[5])
     (before,) = tagged.rglob("*.parquet")
     written = before.stat().st_mtime_ns
+    (tagged / "old.part").touch()
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen([sys.executable, *command(options)], **pipes) as job:
         end = time.monotonic() + 120
@@ -111,9 +112,11 @@ def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run,
         printed = job.communicate(timeout=240)[0]
     assert job.returncode == 0, printed
     assert "32 row groups, 1 of them (250 sentences) tagged before" in printed
+    assert "7,750 sentences tagged" in printed
     found = read(tagged)
     assert sorted(found) == list(range(len(sentences)))
     assert before.stat().st_mtime_ns == written
+    assert not list(tagged.rglob("old.part"))
     expected = pe.SequenceTagger.from_pretrained(tagger).predict(sentences)
     assert [found[i] for i in range(len(sentences))] == list(zip(sentences, expected, strict=True))
     run()
@@ -137,6 +140,7 @@ def test_rows_and_words_without_a_value(options, worker) -> None:
     [
         (None, "--input must hold parquet files, got none"),
         ({"words": [[1]]}, "a column 'words' of strings or of lists of strings, got list<"),
+        ({"words": ["a"], "tags": ["b"]}, "must have no column 'tags' yet"),
     ],
 )
 def test_a_strange_corpus_is_refused(columns, message: str, options, run) -> None:

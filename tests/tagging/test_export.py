@@ -128,6 +128,8 @@ def test_wrong_folders(tmp_path) -> None:
     message = "^folder must hold tagger.json, got nothing at "
     refused(FileNotFoundError, message, OnnxTagger, tmp_path)
     (tmp_path / "tagger.json").write_text(json.dumps({"format_version": 2}))
+    message = "^folder must hold tagger.onnx, got nothing at "
+    refused(FileNotFoundError, message, OnnxTagger, tmp_path)
     (tmp_path / "tagger.onnx").touch()
     message = r"^tagger\.json must be of format 3, got 2\. Export the tagger again$"
     refused(ValueError, message, OnnxTagger, tmp_path)

@@ -64,6 +64,7 @@ def test_learns_a_task_from_data_that_may_be_read_once() -> None:
     result = fit(tagger, iter(toy_corpus(8)), iter(toy_corpus(1)), **options)
     assert result.history[0].loss > 3 * result.history[-1].loss
     assert result.best.score == 1.0
+    assert [epoch.number for epoch in result.history] == [*range(1, 16)]
     assert tagger.predict([["me", "gusta", "that"]]) == [["B-ES", "I-ES", "B-EN"]]
 
 

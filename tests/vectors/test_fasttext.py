@@ -153,6 +153,7 @@ def test_a_large_file_takes_little_memory(tmp_path):
     ("place", "value", "message"),
     [
         (4, struct.pack("<i", 13), "version 13; this library reads up to 12"),
+        (8, struct.pack("<i", 2**31 - 1), "matrix and dictionary do not fit together"),
         (64, struct.pack("<2i", 2**31 - 1, 2**31 - 1), "a dictionary of .* of 2147483647 entries"),
         (84, struct.pack("<q", 2), "a quantised model, which has labels only"),
     ],

@@ -15,8 +15,8 @@ class RowTable(PretrainedModule):
     """Rows by id: first the rows of `weight`, which may train, then the frozen rows of `extension`.
 
     `extended` keeps `weight` the same parameter, so that an optimiser continues to train it. Rows
-    of integers are buffers: what averages parameters, or makes them train, has to leave them as
-    they are.
+    of integers are buffers, because code that averages parameters, or makes all of them train,
+    fails on integers.
 
     Args:
         weight: The first rows, ``(row, dim)``; frozen unless `weight` is an `nn.Parameter`.
@@ -119,7 +119,7 @@ def embed_units(ids: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _frozen(rows: Tensor) -> Tensor:
-    """Return rows as a parameter that does not train, or as they are if they are integers."""
+    """Return rows as a parameter that does not train; rows of integers are returned unchanged."""
     return nn.Parameter(rows, requires_grad=False) if rows.is_floating_point() else rows
 
 
