@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import math
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,12 +20,15 @@ from _recipes import check_keys, positive
 
 import polyembed as pe
 from polyembed.evaluation import (
+    ProtocolResult,
     collect_hidden_states,
     plot_representations,
     representation_distances,
+    significance_table,
 )
+from polyembed.evaluation.results import SystemRun
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
-from polyembed.training import MetaXLOptions, MetaXLTrainer
+from polyembed.training import Epoch, FitResult, MetaXLOptions, MetaXLTrainer
 from polyembed.transfer import encoder_layer, extend_vocabulary
 
 __all__ = [
@@ -35,6 +39,7 @@ __all__ = [
     "build_encoder",
     "compare",
     "find_model",
+    "print_tests",
 ]
 
 RECIPES = PAPERS["metaxl"]
@@ -239,11 +244,13 @@ def compare(
     arguments: argparse.Namespace,
     folder: Path,
     level: Literal["token", "cls"] = "token",
+    predict: Callable[[torch.nn.Module], list[list[str]]] | None = None,
 ) -> Found:
     """Train every method with every seed and print a table; the epoch is chosen on dev.
 
     Source rows are drawn at random, the same ones for every method and seed. Each finished run is
-    written to ``report.json`` in the folder, so that the same call continues after the last one.
+    written to ``report.json`` in the folder, so that the same call continues after the last one;
+    with the tags of the test sentences, which `predict` gives, the differences can be tested.
     """
     embedder = build().embedder
     last = embedder.model.config.num_hidden_layers
@@ -302,6 +309,8 @@ def compare(
                                 **distances,
                             }
                         ]
+                        if predict is not None:
+                            done[0]["predicted"] = predict(model)
                         report["runs"] += done
                         folder.mkdir(parents=True, exist_ok=True)
                         write_report(folder, report)
@@ -450,6 +459,33 @@ def draw(clouds: Mapping[str, dict[str, torch.Tensor]], path: Path) -> None:
         return
     axes[0].figure.savefig(path, dpi=150)
     print(f"Source and target: {path}")
+
+
+def print_tests(found: Mapping[str, Found], gold: Mapping[str, list[list[str]]]) -> None:
+    """Print the tests of every method against MetaXL, over the test sentences of each target."""
+    runs = tuple(
+        SystemRun(
+            f"{name}, {size} source rows",
+            run["seed"],
+            (),
+            FitResult(Epoch(0, math.nan, run["dev"], 0.0), ()),
+            {target: run["test"]},
+            {target: run["predicted"]},
+        )
+        for target, systems in found.items()
+        for (name, size), all_seeds in systems.items()
+        for run in all_seeds
+        if "predicted" in run
+    )
+    against = next((run.system for run in runs if run.system.startswith("MetaXL,")), None)
+    if against is None or len({run.system for run in runs}) < 2:
+        return
+    try:
+        table = significance_table(ProtocolResult(runs, dict(gold), "f1"), against)
+    except ImportError as error:
+        print(error)
+        return
+    print(f"\nApproximate randomization, all seeds together:\n\n{table.to_markdown()}\n")
 
 
 def across_targets(found: Mapping[str, Found]) -> None:

@@ -17,7 +17,8 @@ beside the repository); WikiAnn as Rahimi et al. 2019 have cut it (``FOLDER/qu/t
 ``FOLDER/en/train``), where ``--target`` is table 1's languages if missing; or files of yours in any
 of WikiAnn's layouts. Prints target only, joint training (JT, by a batch of each or on the
 concatenation), JT with the network and MetaXL over seeds: entity F1 on test with the epoch chosen
-on dev, and the Hausdorff distance of source and target. Draws both languages' representations.
+on dev, and the Hausdorff distance of source and target; and the tests of every method against
+MetaXL. Draws both languages' representations.
 Finished runs are kept in ``--out``: the same call goes on where it was killed. ``--authors`` trains
 as the commands of the paper's code do.
 """
@@ -37,6 +38,7 @@ from _metaxl import (
     build_encoder,
     compare,
     find_model,
+    print_tests,
 )
 
 import polyembed as pe
@@ -139,7 +141,15 @@ def run_target(arguments: argparse.Namespace, target: str, name: str, data: Data
         predicted = tagger.predict([sentence.words for sentence in parts[part]])
         return entity_f1([sentence.tags for sentence in parts[part]], predicted, mode="conll").f1
 
-    return compare(build, source, rows, score, arguments, arguments.out / target)
+    return compare(
+        build,
+        source,
+        rows,
+        score,
+        arguments,
+        arguments.out / target,
+        predict=lambda tagger: tagger.predict([sentence.words for sentence in parts["test"]]),
+    )
 
 
 def main() -> None:
@@ -178,8 +188,16 @@ def main() -> None:
     name = find_model(
         arguments, list(dict.fromkeys([*(related or arguments.source), *arguments.target]))
     )
-    across_targets(
-        {target: run_target(arguments, target, name, data[target]) for target in arguments.target}
+    found = {
+        target: run_target(arguments, target, name, data[target]) for target in arguments.target
+    }
+    across_targets(found)
+    print_tests(
+        found,
+        {
+            target: [list(sentence.tags) for sentence in parts["test"]]
+            for target, (_, parts) in data.items()
+        },
     )
 
 

@@ -208,6 +208,7 @@ def test_metaxl_on_several_targets_goes_on_where_it_was_killed(world, wikiann, t
     assert "| method          | source rows | qu " in printed
     assert "gain and drop" not in printed  # of two points every correlation is 1 or -1
     assert "12 source sentences, 12 of the target" in printed
+    assert "| JT, 5000 source rows | qu " in printed  # the tests against MetaXL
     paths = {target: tmp_path / target / "report.json" for target in ("qu", "gn")}
     reports = {target: json.loads(path.read_text("utf-8")) for target, path in paths.items()}
     assert [one["rate"] for one in reports["gn"]["runs"]] == [None, 1e-3, 1e-5]
