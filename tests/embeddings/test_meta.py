@@ -113,6 +113,11 @@ def fit_together(*lexicons: list[str]) -> None:
         (lambda _: pe.MetaEmbedding.concat([]), ValueError, "embedders must hold at least one"),
         (lambda _: pe.HierarchicalMetaEmbedding(), ValueError, "embedders must hold at least one"),
         (
+            lambda _: pe.HierarchicalMetaEmbedding(words="me", characters=toy_table(3)),
+            TypeError,
+            r"embedders\[0\] must ",
+        ),
+        (
             lambda _: pe.MetaEmbedding([toy_table(3)], ConcatCombiner([5])),
             ValueError,
             r"combiner must take vectors of sizes \[3\], got \[5\]$",

@@ -234,7 +234,7 @@ def test_holm_corrects_for_the_number_of_rows(gold) -> None:
         name: {0: {k: corrupt(v, rate, i) for i, (k, v) in enumerate(gold.items())}}
         for name, rate in rates.items()
     }
-    rows = significance_table(protocol(gold, systems, "accuracy"), "b", test="sign").rows
+    rows = significance_table(protocol(gold, systems, "macro_f1"), "b", test="sign").rows
     expected, largest = {}, 0.0
     for rank, row in enumerate(sorted(rows, key=lambda row: row[3])):
         largest = max(largest, min(1.0, (6 - rank) * row[3]))

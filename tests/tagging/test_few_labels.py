@@ -269,6 +269,8 @@ def test_ranks_follow_the_probabilities() -> None:
         order = scores.argsort(descending=True).tolist()
         assert rank_for_annotation(model, [*texts, []], by=by) == [*order, 3]
         assert rank_for_annotation(model, texts, by=by, count=2) == order[:2]
+    long = [["ana"] * n for n in (200, 150, 300)]  # probabilities below those of float32
+    assert rank_for_annotation(model, long, by="margin") == [2, 0, 1]
 
 
 def test_ranks_follow_the_votes() -> None:

@@ -65,6 +65,8 @@ def test_pieces_are_numbered() -> None:
     assert pieces.word_index[0].tolist() == [-1, 0, 1, 2, 3, 4, 5, 6, -1, 7, 8, -1]
     assert types[0].tolist() == [0] * 9 + [1] * 3
     assert pieces.num_words == 9
+    pieces, _ = align_pairs([(["me", "?!"], ["[SEP]"])], bert())
+    assert pieces.num_words == 4
     pieces, types = align_pairs([], bert())
     assert pieces.piece_ids.shape == types.shape == (0, 0)
 

@@ -38,8 +38,9 @@ def test_dictionary() -> None:
     words = "hai HAI Nahi hai. (kya???) kya-kya hai😂 'hai' haiiii bahuuuuut song song,hai se\u0301"
     expected = "है है नहीं है. (क्या???) क्या-क्या है😂 'है' है बहुत song song,है se\u0301"
     assert to_devanagari(words.split()) == expected.split()
-    own = DictionaryTransliterator({"haaa": "हाऽ", "ha": "हा"})
-    assert own(["haaa", "haaaa", "haa"]) == ["हाऽ", "हा", "haa"]
+    own = DictionaryTransliterator({"haaa": "हाऽ", "ha": "हा", "é": "x", "e\u0300": "y"})
+    asked = ["haaa", "haaaa", "haa", "e\u0301", "è"]
+    assert own(asked) == ["हाऽ", "हा", "haa", "x", "y"]
 
 
 def test_fallback_is_asked_once_for_each_unknown_word() -> None:

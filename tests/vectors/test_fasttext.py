@@ -219,6 +219,7 @@ def test_labels_are_those_of_the_package(tmp_path: Path) -> None:
         found = peer.f.predict(word + "\n", 2, 0.0, "strict")
         expected = [(name.removeprefix("__label__"), value) for value, name in found]
         assert list(labels.items()) == expected
+    assert vectors.labels(["\ud83d"]) == vectors.labels([""])
     trained = FastTextVectors.train([["a"]] * 5, tmp_path / "a.bin", dim=2, bucket=5)
     refused(ValueError, "supervised", trained.labels, ["me"])
 
@@ -236,6 +237,11 @@ def test_labels_are_those_of_the_package(tmp_path: Path) -> None:
             lambda old, new: old.train([["a b"]], new),
             ValueError,
             "sentences must hold words without white space, got 'a b'",
+        ),
+        (
+            lambda old, new: old.train([[word] for word in "abcde"], new, dim=2, bucket=9),
+            ValueError,
+            "sentences must hold a word 5 times",
         ),
         (
             lambda old, new: old.train([["a"]], new, threads=10),

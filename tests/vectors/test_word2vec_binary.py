@@ -71,6 +71,10 @@ def test_files_of_gensim_are_read(tmp_path):
         (b"1 1000000000000\na \0\0\0\0\n", r"23 bytes for 1 rows of 1000000000000"),
         (b"1 1\nabcde\0\0", r"no whole row 1 of 1 at byte 4 of 11"),
         (b"1 1\na \0\0\0\0\nb \0\0\0\0\n", r"7 bytes after the 1 rows of its header"),
+        (
+            encode(["New York", "me", "\udcc3", "no"], np.ones((4, 2), "<f4"), end=b"\n"),
+            "no whole row",
+        ),
         (b"2 3\nhola 0.25 0.5 0.75\nhello 0.125 0.25 0.5\n", r"file\.bin \("),
     ],
 )

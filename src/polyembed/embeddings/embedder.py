@@ -57,8 +57,9 @@ class WordEmbedder(PretrainedModule):
         """Return an embedder for more words that shares every parameter.
 
         A new word's vector is the one it would have if it had been in the lexicon from the start.
-        Moving one of the two embedders to another device or dtype moves both, unless one of them
-        was copied by `copy.deepcopy` first.
+        Moving one of the two embedders to another device or dtype moves the rows that both share,
+        unless one of them was copied by `copy.deepcopy` first, but not the rows of words that the
+        other one has alone.
 
         Args:
             lexicon: An extension of this embedder's lexicon.

@@ -284,7 +284,8 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         super().__init__()
         self.words, self.subwords = words, subwords
         self.characters, self.surface = characters, surface
-        _embedding_dims(self.members)
+        given = words, subwords, characters, surface
+        _embedding_dims([part for part in given if part is not None])
 
     @property
     def members(self) -> list[WordEmbedder]:

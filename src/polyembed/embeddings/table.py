@@ -75,7 +75,6 @@ class RowTable(PretrainedModule):
         """Return the shapes and settings of the table, whose rows are loaded afterwards."""
         return {
             "shapes": [list(tensor.shape) for tensor in self.state_dict().values()],
-            "whole_numbers": not self.weight.is_floating_point(),
             "dtype": str(self.weight.dtype).removeprefix("torch."),
             "freeze": not self.weight.requires_grad,
             "padding_idx": self.padding_idx,
@@ -84,9 +83,7 @@ class RowTable(PretrainedModule):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
-        # a folder of an earlier version has no dtype
-        default = "int32" if config["whole_numbers"] else "float32"
-        dtype = getattr(torch, config.get("dtype", default))
+        dtype = getattr(torch, config["dtype"])
         weight, *extension = (torch.empty(*shape, dtype=dtype) for shape in config["shapes"])
         later = extension[0] if extension else None
         table = cls(weight, padding_idx=config["padding_idx"], extension=later)

@@ -1,7 +1,7 @@
 """The choice of the texts to annotate next."""
 
 from collections.abc import Callable, Iterable, Sequence
-from math import exp
+from math import inf
 from typing import Any, Literal
 
 import torch
@@ -118,8 +118,9 @@ def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Ten
         if by == "length-normalised":
             pairs = zip(logs, texts, strict=True)
             return torch.tensor([-one[0] / len(words) for one, words in pairs])
-        # a missing second sequence has probability 0
-        return torch.tensor([sum(map(exp, one[1:])) - exp(one[0]) for one in logs])
+        # a missing second sequence has probability 0; logarithms, since those of long texts vanish
+        pairs = torch.tensor([(*one, -inf)[:2] for one in logs], dtype=torch.float64)
+        return -pairs[:, 0] - (-torch.expm1(pairs[:, 1] - pairs[:, 0])).log()
     found = []
     for rows in model.predict_probabilities(texts, batch_size=batch_size):
         top = F.pad(rows, (0, 1)).topk(2).values

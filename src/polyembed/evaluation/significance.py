@@ -167,8 +167,8 @@ def significance_table(
         p-value, the number of sentences that count, and the corrected p-value.
 
     Raises:
-        ValueError: If the test or the system is unknown; if the metric is neither F1 nor accuracy;
-            or if a system has other seeds than `against`.
+        ValueError: If the test or the system is unknown; if randomization is to test a metric that
+            is neither F1 nor accuracy; or if a system has other seeds than `against`.
         ImportError: If scipy is not installed.
 
     Example:
@@ -187,7 +187,8 @@ def significance_table(
     for the number of tests.
     """
     check_choice("test", test, ("sign", "randomization"))
-    check_choice("metric of the result", result.metric, ("f1", "accuracy"))
+    if test == "randomization":
+        check_choice("metric of the result", result.metric, ("f1", "accuracy"))
     systems = list(dict.fromkeys(run.system for run in result.runs))
     check_choice("against", against, systems)
     tested = {(run.system, language) for run in result.runs for language in run.scores}

@@ -160,8 +160,9 @@ class DictionaryTransliterator(Configurable):
     """Transliterate listed words by a table, and others by another transliterator.
 
     ``y = words[x] if x in words else fallback(x)``, for every run x of Latin letters and their
-    accents in a word, in lower case. If the run is not listed, it is looked up again with letters
-    that are repeated three times or more written once (``bahuuut``).
+    accents in a word. Runs are looked up composed (NFC) and in lower case; the fallback gets them
+    as they are. If the run is not listed, it is looked up again with letters that are repeated
+    three times or more written once (``bahuuut``).
 
     Args:
         words: The word in the other script for each Roman spelling in lower case, such as
@@ -190,9 +191,9 @@ class DictionaryTransliterator(Configurable):
         fallback: Callable[[list[str]], Sequence[str]] | None = None,
         keep: Collection[str] = (),
     ) -> None:
-        self.words = dict(words)
+        self.words = {_composed(spelling): word for spelling, word in words.items()}
         self.fallback = fallback
-        self.keep = frozenset(map(str.lower, keep))
+        self.keep = frozenset(_composed(run).lower() for run in keep)
         for spelling in self.words:
             sound = _RUN.fullmatch(spelling) is not None and spelling == spelling.lower()
             require(sound, "words", "have Latin letters in lower case as keys", repr(spelling))
@@ -209,7 +210,8 @@ class DictionaryTransliterator(Configurable):
         return [found[run] or run for run in runs]
 
     def _find(self, run: str) -> str | None:
-        low, short = run.lower(), re.sub(r"(.)\1{2,}", r"\1", run.lower())
+        low = _composed(run).lower()
+        short = re.sub(r"(.)\1{2,}", r"\1", low)
         if self.keep & {low, short}:
             return run
         return self.words.get(low) or self.words.get(short)
@@ -258,8 +260,11 @@ class SchemeTransliterator(Configurable):
         return convert_words(words, lambda runs: list(map(self._convert, runs)), _CORE)
 
     def _convert(self, run: str) -> str:
-        composed = unicodedata.normalize("NFC", run)
-        return str(_sanscript().transliterate(composed, self.scheme, self.target))
+        return str(_sanscript().transliterate(_composed(run), self.scheme, self.target))
+
+
+def _composed(run: str) -> str:
+    return unicodedata.normalize("NFC", run)
 
 
 def convert_words(

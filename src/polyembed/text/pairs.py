@@ -84,13 +84,14 @@ def align_pairs(
     ]
     # as lists, since a tokenizer takes an empty string for no second sentence
     firsts, seconds = [first for first, _ in texts], [second for _, second in texts]
-    none: Any = {"input_ids": [], "token_type_ids": []}
+    none: Any = {"input_ids": [], "token_type_ids": [], "special_tokens_mask": []}
+    options["return_special_tokens_mask"] = True
     encoded = tokenizer(firsts, seconds, **options) if texts else none
     owners = []
-    for row, ids in enumerate(encoded["input_ids"]):
-        rule = f"have at most {limit} pieces (overflow='truncate' takes longer ones)"
-        require(limit is None or len(ids) <= limit, f"pairs[{row}]", rule, len(ids))
-        special = tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True)
+    advice = "" if cut else " (overflow='truncate' takes longer ones)"
+    for row, special in enumerate(encoded["special_tokens_mask"]):
+        fits = limit is None or len(special) <= limit
+        require(fits, f"pairs[{row}]", f"have at most {limit} pieces{advice}", len(special))
         numbers = count()
         owners.append([-1 if apart else next(numbers) for apart in special])
     num_words = max(chain(*owners), default=-1) + 1

@@ -102,7 +102,8 @@ class FastTextVectors(Vocabulary, VectorFiles):
         found = []
         for word in check_words(words):
             require("\n" not in word, "words", "hold words of one line", repr(word))
-            best = self._classifier.predict(word + "\n", k, 0.0, "strict")
+            text = word.encode(errors="ignore").decode()  # the package takes no lone surrogate
+            best = self._classifier.predict(text + "\n", k, 0.0, "strict")
             found.append({label.removeprefix("__label__"): value for value, label in best})
         return found
 
@@ -217,7 +218,9 @@ class FastTextVectors(Vocabulary, VectorFiles):
             settings.label = "\n"  # a prefix that no word can have
             fasttext.train(compiled, settings)
             compiled.saveModel(str(trained))
-            cls(trained)  # the package does not notice a full disk
+            found = cls(trained).words  # opened, as the package does not notice a full disk
+            known = len(found) > (END_OF_SENTENCE.decode() in found)  # fastText counts it per line
+            require(known, "sentences", f"hold a word {min_count} times (min_count)", "none")
             trained.replace(path)
         return cls(path)
 

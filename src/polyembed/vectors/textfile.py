@@ -172,6 +172,7 @@ def _shown(text: bytes) -> str:
 
 LONGEST = 1024  # the most bytes of a word
 SPACE = re.compile(b" ")
+NO_WORD = re.compile("\0")  # of numbers: the rows were cut wrongly
 NO_TEXT = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # controls and lone surrogates
 
 
@@ -242,7 +243,8 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
                     break
             except ValueError as error:
                 faults.append(error)
-        if not found:
+        broken = not found or any(map(NO_WORD.search, found[-1]))
+        if broken and faults:
             raise faults[0]
         return found[-1]
 
