@@ -91,7 +91,7 @@ def workers() -> Iterator[int]:
             continue
 
 
-def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run, capsys) -> None:
+def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker) -> None:
     """Nor is anything done again that was tagged before."""
     corpus, tagged = Path(options["--input"]), Path(options["--output"])
     sentences = write_corpus(corpus, files=4, rows=2000, row_group=250)
@@ -119,8 +119,6 @@ def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run,
     assert not list(tagged.rglob("old.part"))
     expected = pe.SequenceTagger.from_pretrained(tagger).predict(sentences)
     assert [found[i] for i in range(len(sentences))] == list(zip(sentences, expected, strict=True))
-    run()
-    assert "32 of them (8,000 sentences) tagged before" in capsys.readouterr().out
 
 
 def test_rows_and_words_without_a_value(options, worker) -> None:

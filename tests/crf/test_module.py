@@ -9,6 +9,7 @@ from torch import Tensor
 from toys import own_words
 
 import polyembed as pe
+from polyembed.crf import log_prob
 
 MASK = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]], dtype=torch.bool)
 EMISSIONS, TAGS = torch.zeros(3, 4, 5), torch.zeros(3, 4, dtype=torch.int64)
@@ -92,6 +93,14 @@ def test_sums_are_in_float32_under_autocast(batch) -> None:
         (
             lambda: CRF.partial_log_prob(EMISSIONS, EMISSIONS[..., 1:].bool()),
             r"^tags must have shape \(3, 4, 5\), got \(3, 4, 4\)$",
+        ),
+        (
+            lambda: CRF.partial_log_prob(EMISSIONS, TAGS, MASK[:, 1:]),
+            r"^mask must have shape \(3, 4\), got \(3, 3\)$",
+        ),
+        (
+            lambda: log_prob(EMISSIONS, TAGS[1:], MASK, *CRF.constrained_scores()),
+            r"^tags must have shape \(3, 4\), got \(2, 4\)$",
         ),
         (lambda: CRF.n_best(EMISSIONS, 0), "^k must be a positive integer, got 0$"),
         (lambda: pe.CRF(0), "^num_tags must be a positive integer, got 0$"),

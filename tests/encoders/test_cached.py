@@ -173,3 +173,9 @@ def test_attaches_only_its_own_features(tmp_path) -> None:
 )
 def test_bad_arguments(tmp_path, error, message, options) -> None:
     refused(error, message, stored, tmp_path, **options)
+
+
+def test_a_refused_encoder_is_not_frozen() -> None:
+    encoder = build_encoder()
+    refused(TypeError, "fusion", CachedEmbedder, encoder, fusion="dlfa")
+    assert next(encoder.parameters()).requires_grad

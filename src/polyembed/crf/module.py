@@ -262,6 +262,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             mask = emissions.new_ones(emissions.shape[:2], dtype=torch.bool)
         if mask.dtype not in (torch.bool, torch.uint8):
             raise TypeError(must("mask", "be bool (True = valid), or torchcrf's uint8", mask.dtype))
+        check_shape("mask", mask, emissions.shape[:2])
         if not self.batch_first:
             emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
         dtype = torch.promote_types(emissions.dtype, torch.float32)

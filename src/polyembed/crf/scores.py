@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from polyembed._checks import check_mask, check_shape
 from polyembed.crf.chain import is_possible, make_chain, path_scores
 from polyembed.crf.numpy_viterbi import FORBIDDEN
 from polyembed.crf.partition import partition, partition_and_marginals
@@ -54,6 +55,7 @@ def log_prob(
 
     It is -inf for forbidden tags. Tags at masked positions may be anything.
     """
+    check_shape("tags", tags, emissions.shape[:2])
     chain = make_chain(emissions, mask, transitions, start, end)
     return path_scores(chain, chain.reorder(tags)) - partition(*chain[:3])
 
@@ -83,7 +85,9 @@ def partial_log_prob(
     Returns:
         One value for each row in nats, -inf where every path that agrees is forbidden.
     """
-    agrees = tags
+    agrees, shape = tags, emissions.shape[:2]
+    check_mask(mask, shape)
+    check_shape("tags", tags, emissions.shape if tags.dtype == torch.bool else shape)
     if tags.dtype != torch.bool:
         known = tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)
         agrees = known | (tags == ANY_TAG)[..., None]

@@ -296,7 +296,7 @@ class CachedEmbedder(WordEmbedder):
         if normalize is not None:
             check_choice("normalize", normalize, ("standardize", "rms"))
         self.layers = _check_layers(encoder, layers)
-        self.encoder = encoder.requires_grad_(False)
+        self.encoder = encoder
         self.fusion = check_fusion(fusion)
         self.normalize = normalize
         numbers = self.layers or [0]
@@ -314,6 +314,7 @@ class CachedEmbedder(WordEmbedder):
             mean, deviation = (value.float() for value in store.statistics)
         self.register_buffer("mean", mean)
         self.register_buffer("deviation", deviation)
+        encoder.requires_grad_(False)  # last, so that an error leaves it as it was
 
     @property
     def embedding_dim(self) -> int:

@@ -92,7 +92,7 @@ def _masked_losses(
     for batch in batches_by_length(rows, batch_size, lambda row: len(row[0])):
         ids = pad_sequence([torch.tensor(row) for row, _ in batch], True, -1)
         mask = ids >= 0  # (row, piece)
-        ids = torch.where(mask, ids, tokenizer.pad_token_id)
+        ids = torch.where(mask, ids, tokenizer.pad_token_id or 0)
         where = [(i, place) for i, (_, places) in enumerate(batch) for place in places]
         index = tuple(torch.tensor(where).T)
         gold = ids[index]

@@ -461,7 +461,11 @@ class MetaXLTrainer:
         """Return what a resumed training must have in common with this one, as plain values."""
         places = {id(module): name for name, module in self.model.named_modules()}
         options = asdict(self.options)
-        options["batch_size"] *= size * options.pop("gradient_accumulation_steps")
+        batches = size * options.pop("gradient_accumulation_steps")
+        for name in ("batch_size", "target_batch_size"):
+            options[name] = options[name] and options[name] * batches
+        if self.options.source_temperature is not None:  # a language is drawn for each batch
+            options["batches of a step"] = batches
         options["amp_dtype"] = str(options["amp_dtype"])
         if self.schedules == (None, None) and not self.options.backoff_epochs:
             del options["num_train_epochs"]

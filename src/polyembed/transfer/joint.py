@@ -116,6 +116,7 @@ def joint_step(
     theta = trained("model", model, optimizer, "optimizer", besides=networks)
     known = {**theta, **phi}
     layers = layers_of(model, layer) if len(networks) else []
+    weight = weight if layers else None  # a list has one for each layer
     evaluate = with_autocast(loss, model, amp_dtype)
     total: dict[str, Tensor] = {}
 

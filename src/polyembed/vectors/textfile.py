@@ -172,7 +172,7 @@ def _shown(text: bytes) -> str:
 
 LONGEST = 1024  # the most bytes of a word
 SPACE = re.compile(b" ")
-NO_WORD = re.compile("\0")  # of numbers: the rows were cut wrongly
+NO_WORD = re.compile("[\0\n]")  # between words: the rows were cut wrongly
 NO_TEXT = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # controls and lone surrogates
 
 
