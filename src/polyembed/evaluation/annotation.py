@@ -116,11 +116,12 @@ def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Ten
         best = model.predict_n_best(texts, 2, batch_size=batch_size)
         logs = [[log_prob for _, log_prob in found] for found in best]
         if by == "length-normalised":
-            pairs = zip(logs, texts, strict=True)
-            return torch.tensor([-one[0] / len(words) for one, words in pairs])
+            both = zip(logs, texts, strict=True)
+            return torch.tensor([-one[0] / len(words) for one, words in both])
         # a missing second sequence has probability 0; logarithms, since those of long texts vanish
         pairs = torch.tensor([(*one, -inf)[:2] for one in logs], dtype=torch.float64)
-        return -pairs[:, 0] - (-torch.expm1(pairs[:, 1] - pairs[:, 0])).log()
+        first, second = pairs.unbind(1)
+        return -first - torch.log(-torch.expm1(second - first))
     found = []
     for rows in model.predict_probabilities(texts, batch_size=batch_size):
         top = F.pad(rows, (0, 1)).topk(2).values
