@@ -191,7 +191,7 @@ class DictionaryTransliterator(Configurable):
         fallback: Callable[[list[str]], Sequence[str]] | None = None,
         keep: Collection[str] = (),
     ) -> None:
-        self.words = {_composed(spelling): word for spelling, word in words.items()}
+        self.words = {_composed(spelling): word for spelling, word in dict(words).items()}
         self.fallback = fallback
         self.keep = frozenset(_composed(run).lower() for run in keep)
         for spelling in self.words:
