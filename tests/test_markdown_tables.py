@@ -1,7 +1,7 @@
 """Tables of results."""
 
 import numpy as np
-import pytest
+from checks import refused
 
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 
@@ -30,9 +30,11 @@ def test_markdown() -> None:
 
 def test_rows_must_fit() -> None:
     assert Table(("a", "b"), []).to_markdown() == "| a   | b   |\n| --- | --- |"
-    with pytest.raises(ValueError, match="values must hold at least one result, got none"):
-        mean_and_deviation([])
-    with pytest.raises(
-        ValueError, match=r"^rows\[1\] must have one value for each of the 2 columns, got 1$"
-    ):
-        Table(("a", "b"), [(1, 2), (1,)])
+    refused(ValueError, "values must hold at least one result, got none", mean_and_deviation, [])
+    refused(
+        ValueError,
+        r"^rows\[1\] must have one value for each of the 2 columns, got 1$",
+        Table,
+        ("a", "b"),
+        [(1, 2), (1,)],
+    )

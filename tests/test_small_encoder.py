@@ -3,6 +3,7 @@
 import json
 import lzma
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,10 @@ def test_small_encoder(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("sys.argv", f"{command} --languages en es am --leave-out am".split())
     example.main()
     printed = capsys.readouterr().out
+    assert re.findall(r"^\| (\w+) +\| (\d+) ", printed, re.MULTILINE) == [
+        ("en", "108"),
+        ("es", "360"),
+    ]
     assert f"\n{report['parameters']:,} parameters, 30 steps, " in printed
     with pytest.raises(ValueError, match=r"^cache must hold an encoder of these settings, got "):
         encoder(seed=1)

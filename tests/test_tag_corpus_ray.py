@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from checks import refused
 from toys import SENTENCES, TAGS, toy_lexicon
 
 import polyembed as pe
@@ -91,7 +92,7 @@ def workers() -> Iterator[int]:
             continue
 
 
-def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker) -> None:
+def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run, capsys) -> None:
     """Nor is anything done again that was tagged before."""
     corpus, tagged = Path(options["--input"]), Path(options["--output"])
     sentences = write_corpus(corpus, files=4, rows=2000, row_group=250)
@@ -119,6 +120,8 @@ def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker) -> N
     assert not list(tagged.rglob("old.part"))
     expected = pe.SequenceTagger.from_pretrained(tagger).predict(sentences)
     assert [found[i] for i in range(len(sentences))] == list(zip(sentences, expected, strict=True))
+    run()
+    assert "32 of them (8,000 sentences) tagged before" in capsys.readouterr().out
 
 
 def test_rows_and_words_without_a_value(options, worker) -> None:
@@ -146,17 +149,17 @@ def test_a_strange_corpus_is_refused(columns, message: str, options, run) -> Non
     path.parent.mkdir()
     if columns:
         pq.write_table(pa.table(columns), path)
-    with pytest.raises(SystemExit, match=message):
-        run()
+    refused(SystemExit, message, run)
 
 
 def test_folders_that_do_not_go_together_are_refused(options, run) -> None:
     write_corpus(Path(options["--input"]))
-    with pytest.raises(SystemExit, match="--output must not be in --input, got "):
-        run(output=f"{options['--input']}/tagged")
+    refused(
+        SystemExit,
+        "--output must not be in --input, got ",
+        run,
+        output=f"{options['--input']}/tagged",
+    )
     Path(options["--output"]).mkdir()
     (Path(options["--output"]) / "_run.json").write_text('{"tagger": {}, "column": "words"}')
-    with pytest.raises(
-        SystemExit, match="--output must be empty, or of the same tagger and column"
-    ):
-        run()
+    refused(SystemExit, "--output must be empty, or of the same tagger and column", run)

@@ -69,15 +69,17 @@ def test_attention_of_a_meta_embedding() -> None:
     mme = pe.MetaEmbedding.self_attention(tables, embedding_dim=7).requires_grad_(False)
     ids, words = torch.tensor([2, 5, 3]), ["me", "gusta", "song"]
     weights = mme.attention_weights(ids)
-    languages = ["es", "es", "en"]
-    ax = plot_source_attention(weights, words, sources=["es", "en"], languages=languages)
+    ax = plot_source_attention(
+        weights, words, sources=["es", "en"], languages=["es", "es", "en"], title="MME"
+    )
     pairs = zip(mme.combiner.projections, tables, strict=True)
     powers = torch.stack([project(table(ids)).tanh().exp() for project, table in pairs])
     shares = (powers / powers.sum(0)).mean(-1)
     np.testing.assert_allclose(ax.images[0].get_array(), shares, atol=1e-6)
     assert texts(ax.get_xticklabels()) == words
     assert texts(ax.get_yticklabels()) == ["es", "en"]
-    assert texts(ax.child_axes[0].get_xticklabels()) == languages
+    assert texts(ax.child_axes[0].get_xticklabels()) == ["es", "es", "en"]
+    assert (ax.get_title(), ax.images[0].colorbar.ax.get_ylabel()) == ("MME", "share")
 
 
 # -- layers
@@ -92,9 +94,12 @@ def test_bars_of_layer_weights() -> None:
     by_label = {bars.get_label(): bars for bars in ax.containers if hasattr(bars, "patches")}
     for name, heights in (("mix", [1 / 8, 2 / 8, 5 / 8]), ("DLFA", [0.2, 0.8])):
         assert [bar.get_height() for bar in by_label[name].patches] == pytest.approx(heights)
+    centres = [bar.get_x() + bar.get_width() / 2 for bar in by_label["DLFA"].patches]
+    assert centres == pytest.approx([1.2, 2.2])
     line = by_label["DLFA"].errorbar.lines[2][0].get_segments()[0]
     deviation = (sum((x - 0.2) ** 2 for x in (0.1, 0.4, 0.1, 0.2)) / 3) ** 0.5
     assert line[:, 1].tolist() == pytest.approx([0.2 - deviation, 0.2 + deviation])
+    assert ax.get_xticks().tolist() == [0, 1, 2]
 
 
 def test_lines_of_layers_show_means_deviations_and_the_last_layer() -> None:

@@ -78,8 +78,8 @@ def first_words(sentences: Sequence[TaggedSentence]) -> list[str]:
     return [sentence.words[0] for sentence in sentences]
 
 
-def count_of_o(gold: list, predicted: list) -> float:
-    return float(sum(tags.count("O") for tags in predicted))
+def count_of_o(gold: list, predicted: list, tag: str = "O") -> float:
+    return float(sum(tags.count(tag) for tags in predicted))
 
 
 def test_zero_shot_is_what_one_would_do_by_hand() -> None:
@@ -181,6 +181,20 @@ def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]) -> Non
     for text in ("{", "{}"):
         path.write_text(text)
         refuses(r"a\.0\.json must be a finished run as JSON")
+
+
+def test_functions_of_other_values_are_other_options(tmp_path, calls: list[dict]) -> None:
+    def run(tag: str, rate: float, kept: set) -> ProtocolResult:
+        def scheduler(optimizer):
+            return optimizer and rate in kept and scheduler(None)
+
+        options = replace(QUICK, metric=partial(count_of_o, tag=tag), scheduler=scheduler)
+        return run_code_switched({"a": system()}, [ES], options, seeds=[0], folder=tmp_path)
+
+    assert run("O", 0.5, {1}) == run("O", 0.5, {1})
+    assert len(calls) == 1
+    for other in (("B-ES", 0.5, {1}), ("O", 0.25, {1}), ("O", 0.5, {2})):
+        refused(ValueError, "must be of this run", run, *other)
 
 
 def test_systems_share_no_trained_parameter(calls: list[dict]) -> None:

@@ -39,7 +39,7 @@ def emissions(tagger: pe.SequenceTagger, sentences: list[list[str]]) -> torch.Te
 
 def test_without_vector_files_unseen_words_are_unknown_until_attached(
     real_tagger: pe.SequenceTagger, tmp_path: Path
-) -> None:
+):
     real_tagger.save_pretrained(tmp_path)
     whole = pe.SequenceTagger.from_pretrained(tmp_path)
     assert whole.predict(UNSEEN) == real_tagger.predict(UNSEEN)
@@ -58,7 +58,7 @@ def test_without_vector_files_unseen_words_are_unknown_until_attached(
         assert again.predict(UNSEEN) == real_tagger.predict(UNSEEN)
 
 
-def test_a_module_in_two_places_is_saved_once(tmp_path: Path) -> None:
+def test_a_module_in_two_places_is_saved_once(tmp_path: Path):
     lexicon = toy_lexicon()
     shared, other = (
         pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon)
@@ -79,7 +79,7 @@ def test_a_module_in_two_places_is_saved_once(tmp_path: Path) -> None:
     assert torch.equal(again(torch.arange(len(lexicon))), both(torch.arange(len(lexicon))))
 
 
-def test_threads_load_and_predict_at_once(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+def test_threads_load_and_predict_at_once(tagger: pe.SequenceTagger, tmp_path: Path):
     tagger.save_pretrained(tmp_path)
     expected = tagger.predict(CORPUS + UNSEEN)
 
@@ -90,7 +90,7 @@ def test_threads_load_and_predict_at_once(tagger: pe.SequenceTagger, tmp_path: P
         assert [*pool.map(work, range(12))] == [expected] * 12
 
 
-def test_characters_that_are_no_text_are_saved(tmp_path: Path) -> None:
+def test_characters_that_are_no_text_are_saved(tmp_path: Path):
     lexicon = pe.Lexicon(["\ud83d", "\ude00", "a\ud83d"])
     chars = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
     chars.save_pretrained(tmp_path)
@@ -99,14 +99,14 @@ def test_characters_that_are_no_text_are_saved(tmp_path: Path) -> None:
     assert torch.equal(again(torch.arange(5)), chars(torch.arange(5)))
 
 
-def test_numbers_of_numpy_are_saved(tmp_path: Path) -> None:
+def test_numbers_of_numpy_are_saved(tmp_path: Path):
     cnn = pe.CharCNN(np.int64(7), 5, kernel_sizes=np.array([2, 3]), dropout=np.float32(0.5))
     cnn.save_pretrained(tmp_path)
     assert pe.CharCNN.from_pretrained(tmp_path).get_config() == cnn.get_config()
 
 
 @pytest.mark.parametrize("name", ["word2vec.es-en", ".vec"])
-def test_names_of_vector_files(name: str, tmp_path: Path) -> None:
+def test_names_of_vector_files(name: str, tmp_path: Path):
     """Such files are opened, and removed by the next save."""
     folder = tmp_path / "saved"
     (tmp_path / name).write_text("me 1 2\n")
@@ -121,7 +121,7 @@ def test_names_of_vector_files(name: str, tmp_path: Path) -> None:
 class Homemade(pe.LSTMSequenceEncoder):
     """A module that keeps no argument."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int):
         super().__init__(size, hidden_size=3)
 
     get_config = Configurable.get_config
@@ -135,12 +135,12 @@ class CharCNN(pe.CharCNN):
 class Scaled(PretrainedModule, nn.Linear):
     """A torch class, with a buffer that no state dict has."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(1, 1)
         self.register_buffer("scale", torch.ones(1), persistent=False)
 
 
-def test_a_buffer_without_values_is_named(tmp_path: Path) -> None:
+def test_a_buffer_without_values_is_named(tmp_path: Path):
     Scaled().save_pretrained(tmp_path)
     refused(
         ValueError, "must hold all .*, got none for {'scale'}", Scaled.from_pretrained, tmp_path
@@ -151,7 +151,7 @@ class Nothing(PretrainedModule):
     """A module without arguments, and without a constructor of its own."""
 
 
-def test_a_module_without_a_constructor_is_saved(tmp_path: Path) -> None:
+def test_a_module_without_a_constructor_is_saved(tmp_path: Path):
     Nothing().save_pretrained(tmp_path)
     Nothing.from_pretrained(tmp_path)
 
@@ -169,16 +169,15 @@ def test_a_module_without_a_constructor_is_saved(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_rebuilt_is_not_saved(
     part, message: str, tagger: pe.SequenceTagger, tmp_path: Path
-) -> None:
+):
     tagger.encoder = part()
-    with pytest.raises((TypeError, ValueError), match=message):
-        tagger.save_pretrained(tmp_path)
+    refused((TypeError, ValueError), message, tagger.save_pretrained, tmp_path)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_class_of_the_users_own_is_the_newest_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     CharCNN(7, 5).save_pretrained(tmp_path)
     assert type(pe.CharCNN.from_pretrained(tmp_path)) is CharCNN
     again = type("CharCNN", (pe.CharCNN,), {})
@@ -189,7 +188,7 @@ def test_a_class_of_the_users_own_is_the_newest_of_its_name(
     refused(ValueError, rule, pe.CharCNN.from_pretrained, tmp_path)
 
 
-def test_files_have_the_mode_of_others_made_here(tmp_path: Path) -> None:
+def test_files_have_the_mode_of_others_made_here(tmp_path: Path):
     tagger = build_tagger(OrthogonalMapping(torch.eye(3))(ToyVectors(3)))
     before = os.umask(0o007)
     try:
@@ -202,7 +201,7 @@ def test_files_have_the_mode_of_others_made_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_tables_are_mapped_from_the_file(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+def test_tables_are_mapped_from_the_file(tagger: pe.SequenceTagger, tmp_path: Path):
     """No tensor is copied into memory: opening costs nothing, and processes share the pages."""
     tagger.save_pretrained(tmp_path)
     opened = pe.SequenceTagger.from_pretrained(tmp_path)
@@ -217,11 +216,11 @@ def test_tables_are_mapped_from_the_file(tagger: pe.SequenceTagger, tmp_path: Pa
 
 def test_a_failed_save_leaves_the_old(
     tagger: pe.SequenceTagger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     tagger.save_pretrained(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def fail(*_: object) -> None:
+    def fail(*_: object):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(writing, "_write_weights", fail)
@@ -233,7 +232,7 @@ def test_a_failed_save_leaves_the_old(
 @pytest.mark.parametrize("call", range(8))
 def test_an_interrupted_save_leaves_the_old_or_the_new(
     call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     models = [build_tagger(seed=0), build_tagger(ToyVectors(4), seed=1)]
     models[0].save_pretrained(tmp_path)
     expected = [emissions(model, CORPUS[:2]) for model in models]
@@ -262,7 +261,7 @@ def test_an_interrupted_save_leaves_the_old_or_the_new(
 @pytest.mark.parametrize("pattern", ["model-*", "lexicon-*"])
 def test_damaged_and_missing_files_are_named(
     pattern: str, tagger: pe.SequenceTagger, tmp_path: Path
-) -> None:
+):
     tagger.save_pretrained(tmp_path)
     path = only(tmp_path, pattern)
     data = bytearray(path.read_bytes())
@@ -279,13 +278,13 @@ def test_damaged_and_missing_files_are_named(
 )
 def test_other_formats_say_what_to_do(
     version: int, advice: str, tagger: pe.SequenceTagger, tmp_path: Path
-) -> None:
+):
     tagger.save_pretrained(tmp_path)
     change(tmp_path, lambda config: config.update(format_version=version))
     unopened(tmp_path, rf"format_version 3, got {version}. {advice}")
 
 
-def test_a_card_has_what_the_module_and_its_author_know(tagger: pe.SequenceTagger) -> None:
+def test_a_card_has_what_the_module_and_its_author_know(tagger: pe.SequenceTagger):
     card = model_card(tagger, repo_id="me/tagger", language="es", tags=["mix"], notes="Limits.")
     for text in (
         "- polyembed",
@@ -301,7 +300,7 @@ def test_a_card_has_what_the_module_and_its_author_know(tagger: pe.SequenceTagge
     assert model_card(pe.CharCNN(7, 5)).startswith("---\nlibrary_name: polyembed\n")
 
 
-def test_what_is_no_folder_of_the_class(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+def test_what_is_no_folder_of_the_class(tagger: pe.SequenceTagger, tmp_path: Path):
     (tmp_path / "file").touch()
     unopened(tmp_path, "config.json is missing: save_pretrained did not", FileNotFoundError)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')

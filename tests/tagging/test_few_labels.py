@@ -32,7 +32,7 @@ PARTLY = TaggedSentence(("ana", "ve", "acme"), ("B-PER", None, EITHER))
 
 
 @pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
-def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind) -> None:
+def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind):
     model = tagger(kind(6, BIO)).double().eval()
     batch = model.collate([PARTLY])
     assert batch["tags"].dtype == torch.bool
@@ -55,13 +55,13 @@ def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind) -> None:
     loss.backward()
 
 
-def test_names_alone_stay_ids_and_a_batch_may_have_both() -> None:
+def test_names_alone_stay_ids_and_a_batch_may_have_both():
     assert tagger().encode_labels([["O", None]]).tolist() == [[0, -100]]
     both = tagger().encode_labels([["O"], [EITHER, "O"]])
     assert both.sum(-1).tolist() == [[1, 5], [2, 1]]  # of padding, all tags
 
 
-def test_sets_train_and_score() -> None:
+def test_sets_train_and_score():
     rows = [
         TaggedSentence(("ana", "ve", "a", "acme"), ("B-PER", "O", "O", EITHER)),
         TaggedSentence(("acme", "ve"), ("B-ORG", "O")),
@@ -73,14 +73,14 @@ def test_sets_train_and_score() -> None:
     assert pe.build_tagger(rows).tags == ("B-ORG", "B-PER", "O")
 
 
-def test_a_prediction_inside_of_a_set_is_right() -> None:
+def test_a_prediction_inside_of_a_set_is_right():
     gold = [[EITHER, "O", None]]
     for metric in (accuracy, macro_f1, lambda *pair: entity_f1(*pair).f1):
         assert metric(gold, [["B-PER", "O", "O"]]) == metric(gold, [["B-ORG", "O", "O"]]) == 1.0
         assert metric(gold, [["O", "O", "O"]]) < 1.0
 
 
-def test_a_file_with_sets(tmp_path) -> None:
+def test_a_file_with_sets(tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("acme\tB-PER|B-ORG\nve\tO\n")
     assert read_tagged(path, set_separator="|")[0].tags == (EITHER, "O")
@@ -105,11 +105,11 @@ STRICT = pe.CRFDecoder(6, BIO, constraints=pe.Constraints.bio(BIO))
         (STRICT, {"I-PER", "I-ORG"}, r"tags\[0\] must be a sequence that .* constraints allow"),
     ],
 )
-def test_sets_that_cannot_be(decoder, names, message) -> None:
+def test_sets_that_cannot_be(decoder, names, message):
     refused(ValueError, f"^{message}", tagger(decoder).encode_labels, [["O", names]])
 
 
-def test_a_criterion_takes_no_sets() -> None:
+def test_a_criterion_takes_no_sets():
     focal = tagger(pe.SoftmaxDecoder(6, BIO, criterion=FocalLoss()))
     rule = "^tags must be single names for a criterion, got sets$"
     refused(TypeError, rule, focal, **focal.collate([PARTLY]))
@@ -119,7 +119,7 @@ def test_a_criterion_takes_no_sets() -> None:
 
 
 @pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
-def test_entities_have_their_probability(kind) -> None:
+def test_entities_have_their_probability(kind):
     model = tagger(kind(6, BIO)).eval()
     text = ("ana", "luis", "ve", "new")
     (found,) = model.predict_entities([text], min_probability=0.0, overlapping=True)
@@ -136,13 +136,13 @@ def test_entities_have_their_probability(kind) -> None:
     assert found[0] in apart
 
 
-def test_a_type_without_a_tag_that_goes_on_has_entities_of_one_word() -> None:
+def test_a_type_without_a_tag_that_goes_on_has_entities_of_one_word():
     model = pe.SequenceTagger(toy_table(4), ["O", "B-PER"]).eval()
     (found,) = model.predict_entities([("ana", "luis")], min_probability=0.0, overlapping=True)
     assert {(one.start, one.end) for one in found} == {(0, 1), (1, 2)}
 
 
-def test_entities_that_cannot_be_asked_for() -> None:
+def test_entities_that_cannot_be_asked_for():
     words = pe.SequenceTagger(toy_table(4), ["NOUN", "VERB"])
     refused(ValueError, "^tags must mark entities", words.predict_entities, [["me"]])
     rule = r"^min_probability must be in \[0, 1\], got 1.5$"
@@ -164,9 +164,7 @@ def draw(count: int, model: Any, generator: torch.Generator) -> list[TaggedSente
 
 
 @pytest.mark.parametrize(("unit", "score"), [("word", "probability"), ("sentence", "adaptive")])
-def test_the_expected_error_of_a_new_sentence_is_at_most_the_error(
-    unit, score, monkeypatch
-) -> None:
+def test_the_expected_error_of_a_new_sentence_is_at_most_the_error(unit, score, monkeypatch):
     model = tagger(pe.SoftmaxDecoder(6, BIO)).eval()
     generator = torch.Generator().manual_seed(3)
     pool = draw(400, model, generator)
@@ -187,7 +185,7 @@ def test_the_expected_error_of_a_new_sentence_is_at_most_the_error(
         assert mean >= 0.2 - 0.08  # not by sets of everything
 
 
-def test_the_threshold_is_the_smallest_that_keeps_the_bound() -> None:
+def test_the_threshold_is_the_smallest_that_keeps_the_bound():
     model = tagger(pe.SoftmaxDecoder(6, BIO)).eval()
     sentences = draw(40, model, torch.Generator().manual_seed(4))
     sets = ConformalTagger.calibrate(model, sentences, 0.1, score="probability")
@@ -201,7 +199,7 @@ def test_the_threshold_is_the_smallest_that_keeps_the_bound() -> None:
     assert sets(torch.tensor(1 - sets.threshold - 5e-7))  # as in another batch
 
 
-def test_entities_with_a_guarantee() -> None:
+def test_entities_with_a_guarantee():
     model = tagger().eval()
     rows = [TaggedSentence(("ana", "ve", "acme"), ("B-PER", "O", "B-ORG"))] * 30
     sets = ConformalTagger.calibrate(model, rows, 0.1, unit="entity")
@@ -210,7 +208,7 @@ def test_entities_with_a_guarantee() -> None:
     assert {("PER", 0, 1), ("ORG", 2, 3)} <= {(x.label, x.start, x.end) for x in found}
 
 
-def test_sentences_that_are_half_known_do_not_count_for_entities() -> None:
+def test_sentences_that_are_half_known_do_not_count_for_entities():
     model = tagger().eval()
     known = TaggedSentence(("ana", "ve"), ("B-PER", "O"))
     half = [TaggedSentence(("ana", "ve"), tags) for tags in ((EITHER, "O"), ("B-PER", None))]
@@ -220,7 +218,7 @@ def test_sentences_that_are_half_known_do_not_count_for_entities() -> None:
 
 
 @pytest.mark.parametrize("unit", ["word", "sentence", "entity"])
-def test_tags_that_are_never_predicted_have_no_guarantee(unit) -> None:
+def test_tags_that_are_never_predicted_have_no_guarantee(unit):
     known = [TaggedSentence(("ana", "ve"), ("B-PER", "O"))] * 30
     strange = [TaggedSentence(("ana", "ve"), ("B-LOC", "I-LOC"))]
     sets = ConformalTagger.calibrate(tagger(), [*known, *strange], 0.1, unit=unit)
@@ -230,7 +228,7 @@ def test_tags_that_are_never_predicted_have_no_guarantee(unit) -> None:
     refused(ValueError, rule, ConformalTagger.calibrate, tagger(), rows, 0.1, unit=unit)
 
 
-def test_calibrations_that_cannot_be() -> None:
+def test_calibrations_that_cannot_be():
     ensemble = pe.VotingEnsemble([tagger(), tagger()])
     rule = "^tagger must be a SequenceTagger for entities, got VotingEnsemble$"
     refused(TypeError, rule, ConformalTagger.calibrate, ensemble, [], unit="entity")
@@ -241,7 +239,7 @@ def test_calibrations_that_cannot_be() -> None:
     refused(ValueError, rule, lambda: ConformalTagger(tagger(), 0.5, error=1))
 
 
-def test_calibration_on_what_may_be_training_sentences_warns(recwarn) -> None:
+def test_calibration_on_what_may_be_training_sentences_warns(recwarn):
     model = tagger(prepare=pe.Normalizer(lowercase=True))
     rows = [TaggedSentence(("Ana",), ("B-PER",))] * 60
     ConformalTagger.calibrate(model, [*rows, TaggedSentence(("new",), ("O",))])
@@ -253,7 +251,7 @@ def test_calibration_on_what_may_be_training_sentences_warns(recwarn) -> None:
 # What to annotate next
 
 
-def test_ranks_follow_the_probabilities() -> None:
+def test_ranks_follow_the_probabilities():
     model = tagger().eval()
     texts = [["ana"], ["ana", "ve", "a", "el", "acme"], ["luis", "new"]]
     wide = model.with_words(["new"])
@@ -273,7 +271,7 @@ def test_ranks_follow_the_probabilities() -> None:
     assert rank_for_annotation(model, long, by="margin") == [2, 0, 1]
 
 
-def test_ranks_follow_the_votes() -> None:
+def test_ranks_follow_the_votes():
     members = [tagger(pe.SoftmaxDecoder(6, BIO)).eval() for _ in range(3)]
     texts = [["ana"], ["acme", "ve"], ["el", "a", "luis"]]
     for by in ("entropy", "margin", "length-normalised"):
@@ -286,7 +284,7 @@ def test_ranks_follow_the_votes() -> None:
     assert rank_for_annotation(ensemble, texts, by="vote") == expected
 
 
-def test_different_texts_are_chosen() -> None:
+def test_different_texts_are_chosen():
     model = tagger().eval()
     texts = [["ana"]] * 6 + [["acme", "ve"]] * 6 + [["el", "a", "luis"]] * 6
     for one in (model, pe.VotingEnsemble([model, model.with_words(["new"])])):
@@ -306,6 +304,6 @@ def test_different_texts_are_chosen() -> None:
         (tagger(), {"texts": [{"words": []}]}, r"texts\[0\] must be a list of words, got dict"),
     ],
 )
-def test_ranks_that_cannot_be(model, options, message) -> None:
+def test_ranks_that_cannot_be(model, options, message):
     options = {"texts": [["a"]], **options}
     refused((TypeError, ValueError), f"^{message}", rank_for_annotation, model, **options)

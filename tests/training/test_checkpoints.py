@@ -1,7 +1,7 @@
 """The file of a training that goes on."""
 
 import numpy as np
-import pytest
+from checks import refused
 
 from polyembed.training import load_checkpoint, save_checkpoint
 
@@ -12,8 +12,13 @@ def test_another_training_and_a_damaged_file_are_refused(tmp_path) -> None:
     save_checkpoint(path, {"rates": [np.float64(0.5)]}, seed=np.int64(0), rows=3)
     assert load_checkpoint(path, seed=0, rows=3) == {"rates": [0.5]}
     message = r"run\.pt must be a checkpoint of this training, got seed 0 in place of 1, rows 3 in "
-    with pytest.raises(ValueError, match=message):
-        load_checkpoint(path, seed=1)
+    refused(ValueError, message, load_checkpoint, path, seed=1)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"run\.pt must be a checkpoint, got .*to start anew$"):
-        load_checkpoint(path, seed=0, rows=3)
+    refused(
+        ValueError,
+        r"run\.pt must be a checkpoint, got .*to start anew$",
+        load_checkpoint,
+        path,
+        seed=0,
+        rows=3,
+    )

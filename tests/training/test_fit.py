@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from cases import SIZES, characters, vector_source
+from checks import refused
 from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
@@ -183,12 +184,19 @@ def test_another_run_is_not_resumed(tmp_path) -> None:
     start()
     for name, changes in CHANGES.items():
         rule = rf"checkpoint\.pt must be a checkpoint of this training, got .*{name} .* in place of"
-        with pytest.raises(ValueError, match=rule):
-            start(**changes)
+        refused(ValueError, rule, start, **changes)
     other = build()
     other.tags = other.tags[::-1]
-    with pytest.raises(ValueError, match=r", tags .* in place of"):
-        fit(other, CORPUS, DEV, num_train_epochs=1, checkpoint=tmp_path)
+    refused(
+        ValueError,
+        r", tags .* in place of",
+        fit,
+        other,
+        CORPUS,
+        DEV,
+        num_train_epochs=1,
+        checkpoint=tmp_path,
+    )
 
 
 def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path) -> None:
@@ -203,8 +211,15 @@ def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path) -> None:
 def test_a_loss_that_is_not_finite_stops() -> None:
     tagger = build()
     tagger.decoder.linear.weight.data.fill_(math.inf)
-    with pytest.raises(ValueError, match=r"^loss must stay finite, got nan in epoch 1$"):
-        fit(tagger, toy_corpus(), DEV, num_train_epochs=1)
+    refused(
+        ValueError,
+        r"^loss must stay finite, got nan in epoch 1$",
+        fit,
+        tagger,
+        toy_corpus(),
+        DEV,
+        num_train_epochs=1,
+    )
 
 
 def test_the_best_weights_outlive_an_epoch_that_fails() -> None:
@@ -228,8 +243,16 @@ def test_the_best_weights_outlive_an_epoch_that_fails() -> None:
         "optimizer": lambda tagger: Diverging(tagger.parameters(), lr=0.1),
         "on_epoch": unfreeze,
     }
-    with pytest.raises(ValueError, match=r"^weights must stay finite, got NaN .* in epoch 2: "):
-        fit(tagger, toy_corpus(1), DEV, num_train_epochs=3, **options)
+    refused(
+        ValueError,
+        r"^weights must stay finite, got NaN .* in epoch 2: ",
+        fit,
+        tagger,
+        toy_corpus(1),
+        DEV,
+        num_train_epochs=3,
+        **options,
+    )
     assert_equal_states(tagger, kept[0])
 
 
@@ -308,8 +331,13 @@ UNEVEN_RULE = "the tags of a sentence must be as many as the words, 2, got 1"
 def test_wrong_values_show_before_the_first_step(changes, message) -> None:
     tagger = build()
     tagger.register_forward_hook(lambda *_: pytest.fail("a step was made"))
-    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
-        fit(tagger, **{"train": CORPUS, "dev": DEV, **changes})
+    refused(
+        (ValueError, TypeError),
+        f"^{message}$",
+        fit,
+        tagger,
+        **{"train": CORPUS, "dev": DEV, **changes},
+    )
 
 
 def test_batches_hold_sentences_of_like_many_pieces_under_a_trained_encoder(monkeypatch) -> None:

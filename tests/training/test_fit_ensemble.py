@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from checks import refused
 from test_fit import DEV, build
 from toys import toy_corpus
 
@@ -35,13 +36,28 @@ def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path, monkeypa
         expected = fit(alone, TRAIN, DEV, OPTIONS, seed=seed)
         assert [epoch[:3] for epoch in result.history] == [epoch[:3] for epoch in expected.history]
         torch.testing.assert_close(member.state_dict(), alone.state_dict(), rtol=0, atol=0)
-    with pytest.raises(ValueError, match=r"^vote must be one of 'hard', .*, got 'mean'$"):
-        fit_ensemble(build, [], DEV, vote="mean")  # before anything trains
+    refused(
+        ValueError,
+        r"^vote must be one of 'hard', .*, got 'mean'$",
+        fit_ensemble,
+        build,
+        [],
+        DEV,
+        vote="mean",
+    )  # before anything trains
     monkeypatch.setattr(pe.SequenceTagger, "collate", None)  # the third call trains nothing
     assert fit_ensemble(build, TRAIN, DEV, OPTIONS, **options).results == found.results
 
 
 def test_members_share_what_is_frozen_alone() -> None:
     shared = build(0)
-    with pytest.raises(ValueError, match=r"^build must build new parameters for each seed"):
-        fit_ensemble(lambda seed: shared, TRAIN, DEV, OPTIONS, seeds=[0, 1])
+    refused(
+        ValueError,
+        r"^build must build new parameters for each seed",
+        fit_ensemble,
+        lambda seed: shared,
+        TRAIN,
+        DEV,
+        OPTIONS,
+        seeds=[0, 1],
+    )

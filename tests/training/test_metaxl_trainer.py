@@ -218,8 +218,12 @@ def test_languages_have_networks_of_their_own() -> None:
     assert [{name // 1000 for name in batch} for batch in setting.batches[:3]] == [{1}, {3}, {2}]
     for name in ("rtn.en.up.weight", "rtn.es.up.weight"):
         assert not torch.equal(setting.state()[name], setting.before[name])
-    with pytest.raises(ValueError, match=r"^language must be one of 'en', 'es', got 'fr' \(step"):
-        setting.train({"en": SOURCE, "fr": more})
+    refused(
+        ValueError,
+        r"^language must be one of 'en', 'es', got 'fr' \(step",
+        setting.train,
+        {"en": SOURCE, "fr": more},
+    )
 
 
 def test_keeps_the_best_epoch() -> None:
@@ -353,7 +357,9 @@ def test_a_bad_loss_stops_and_names_the_step() -> None:
     ("call", "message"),
     [
         (lambda: Setting(objective="jt"), "objective must be one of 'metaxl', .*, got 'jt'"),
+        (lambda: Setting(method="exact"), "method must be one of .*, got 'exact'"),
         (lambda: Setting(target_weight=-1.0), "target_weight must be 0 or more, got -1.0"),
+        (lambda: Setting(max_grad_norm=-1.0), "max_grad_norm must be positive, or None, got -1.0"),
         (
             lambda: Setting(batch_size=3),
             "batch_size must be even, because a target_weight of 1.0 splits target batches, got 3",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from checks import refused
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -222,8 +223,7 @@ def test_one_network_for_each_language() -> None:
         "es",
         "fr",
     }
-    with pytest.raises(ValueError, match="languages must name"):
-        setting.step(languages=["es", "fr"])
+    refused(ValueError, "languages must name", setting.step, languages=["es", "fr"])
 
 
 def test_several_layers() -> None:
@@ -381,8 +381,7 @@ def test_bad_input(options, error, message) -> None:
     setting, options = Setting(), {"change": replaced(), **options}
     options.pop("change")(setting)
     before = copy.deepcopy(setting.state())
-    with pytest.raises(error, match=f"^{message}$"):
-        setting.step(**options)
+    refused(error, f"^{message}$", setting.step, **options)
     assert all(torch.equal(value[1:], before[name][1:]) for name, value in setting.state().items())
     assert not any(module._forward_hooks for module in setting.model.modules())
 
@@ -582,11 +581,19 @@ def test_functions_without_the_derivatives() -> None:
     expected = gradients(*arguments, "reverse_over_reverse", loss=loss)
     assert_gradients(gradients(*arguments, "forward_over_reverse", loss=loss), expected, 1e-6)
     rule = r"^source_loss must have second derivatives .*, got a function that is marked once_differentiable$"
-    with pytest.raises(ValueError, match=rule):
-        gradients(Kinds("once").double(), *arguments[1:], METHODS[0], loss=loss)
+    refused(
+        ValueError, rule, gradients, Kinds("once").double(), *arguments[1:], METHODS[0], loss=loss
+    )
     rule = r"^params must hold float32 or float64 for finite differences, got torch.bf"
-    with pytest.raises(ValueError, match=rule):
-        gradients(Kinds("backward").bfloat16(), *arguments[1:], METHODS[0], loss=loss)
+    refused(
+        ValueError,
+        rule,
+        gradients,
+        Kinds("backward").bfloat16(),
+        *arguments[1:],
+        METHODS[0],
+        loss=loss,
+    )
 
 
 def test_no_graph_is_kept_below() -> None:

@@ -41,11 +41,12 @@ def test_line_feeds_may_be_left_out_and_numbers_may_look_like_them(write, end):
         ["New York", "b", "c"],
         ["a", "New York City", "b x"],
         ["New York", "می\u200cخواهم", "\u00a0\u00ad"],
+        ["a\nb", "b", "c"],
         ["b", "\udcff\udcfe", "c"],
         ["b", "c", "\udcff"],
     ],
 )
-def test_words_with_spaces_and_other_bytes(words, end, write):
+def test_words_with_spaces_line_feeds_and_other_bytes(words, end, write):
     vectors = Word2VecBinaryVectors(write(encode(words, rows := rows_of(3), end=end)))
     assert vectors.words == words
     np.testing.assert_array_equal(vectors.vectors(words), rows)

@@ -118,7 +118,7 @@ def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Ten
         if by == "length-normalised":
             both = zip(logs, texts, strict=True)
             return torch.tensor([-one[0] / len(words) for one, words in both])
-        # a missing second sequence has probability 0; logarithms, since those of long texts vanish
+        # a missing second sequence has probability 0; the probabilities of long texts underflow
         pairs = torch.tensor([(*one, -inf)[:2] for one in logs], dtype=torch.float64)
         first, second = pairs.unbind(1)
         return -first - torch.log(-torch.expm1(second - first))

@@ -51,8 +51,8 @@ def rank_layers(
         ``retrieval`` and ``cosine``, then the retrieval of each language.
 
     Raises:
-        ValueError: If there are fewer than two sentences, no translations or another number of
-            them, or a sentence without words.
+        ValueError: If there are fewer than two sentences, another number of translations, or a
+            sentence without words.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -71,7 +71,6 @@ def rank_layers(
     """
     check_positive(batch_size=batch_size)
     require(len(source) > 1, "source", "hold at least two sentences", len(source))
-    require(len(targets) > 0, "targets", "hold the translations into a language", "none")
     rule = f"hold a translation of each of the {len(source)} sentences"
     for language, sentences in targets.items():
         require(len(sentences) == len(source), f"targets[{language!r}]", rule, len(sentences))

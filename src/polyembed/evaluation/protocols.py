@@ -15,15 +15,16 @@ import json
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, must, require
 from polyembed.evaluation.results import ProtocolResult, SystemRun
 from polyembed.tagging.decoders import options_of
 from polyembed.tagging.text_model import TextModel
@@ -75,8 +76,9 @@ def run_zero_shot(
         options: The settings of `fit`. The metric that chooses the epoch also scores the tests.
         seeds: The seeds; every system is trained once per seed.
         folder: The folder of finished runs, one JSON file per system and seed. A later call with
-            the same arguments reads these runs and trains only the missing ones. Functions among
-            the options count as the same if their names are, and optimisers if their settings are.
+            the same arguments reads these runs and trains only the missing ones. Two functions
+            among the options count as the same if their names, constants, defaults and closed-over
+            values are the same.
         progress: Whether `fit` shows a progress bar; if None, only on a terminal.
 
     Returns:
@@ -349,11 +351,34 @@ def _run(
 
 
 def _plain(value: object) -> Any:
-    """Return an option in a form that JSON can hold; a function becomes its name."""
+    """Return a value in a form that JSON can hold.
+
+    A function becomes its name, its constants, the names that it uses, its defaults and the values
+    that it closes over; a function among these becomes its name.
+    """
     if isinstance(value, int | float | str | None):
         return value
-    is_dtype = isinstance(value, torch.dtype)
-    return str(value) if is_dtype else getattr(value, "__name__", class_name(value))
+    if hasattr(value, "tolist"):  # a number, an array or a tensor
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [*map(_plain, value)]
+    if isinstance(value, dict):
+        return _plain([*value.items()])
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    if isinstance(value, partial):
+        return _plain([value.func, value.args, value.keywords])
+    if isinstance(value, CodeType):
+        return _plain([value.co_consts, value.co_names])
+    if isinstance(value, torch.dtype):
+        return str(value)
+    name = getattr(value, "__name__", type(value).__name__)
+    if not isinstance(value, FunctionType):
+        return name
+    held = [cell.cell_contents for cell in value.__closure__ or ()]
+    # by name, because a recursive function closes over itself
+    held = [x.__name__ if isinstance(x, FunctionType) else x for x in held]
+    return _plain([name, value.__code__, value.__defaults__, value.__kwdefaults__, held])
 
 
 def _load(path: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -77,8 +77,6 @@ class _Writer:
         if isinstance(value, list | tuple):
             return [self.encode(item, f"{name}[{i}]") for i, item in enumerate(value)]
         if isinstance(value, dict):
-            taken = sorted({"class", "same_as"} & {*map(str, value)})
-            require(not taken, name, "have other keys, by which loading finds objects", taken)
             return {str(key): self.encode(item, f"{name}.{key}") for key, item in value.items()}
         if id(value) in self.seen:
             return {"same_as": self.seen[id(value)][0]}

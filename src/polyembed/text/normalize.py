@@ -161,7 +161,7 @@ class DictionaryTransliterator(Configurable):
 
     ``y = words[x] if x in words else fallback(x)``, for every run x of Latin letters and their
     accents in a word. Runs are looked up composed (NFC) and in lower case; the fallback gets them
-    as they are. If the run is not listed, it is looked up again with letters that are repeated
+    unchanged. If the run is not listed, it is looked up again with letters that are repeated
     three times or more written once (``bahuuut``).
 
     Args:

@@ -88,10 +88,9 @@ def align_pairs(
     options["return_special_tokens_mask"] = True
     encoded = tokenizer(firsts, seconds, **options) if texts else none
     owners = []
-    advice = "" if cut else " (overflow='truncate' takes longer ones)"
     for row, special in enumerate(encoded["special_tokens_mask"]):
-        fits = limit is None or len(special) <= limit
-        require(fits, f"pairs[{row}]", f"have at most {limit} pieces{advice}", len(special))
+        rule = f"have at most {limit} pieces (overflow='truncate' takes longer ones)"
+        require(limit is None or len(special) <= limit, f"pairs[{row}]", rule, len(special))
         numbers = count()
         owners.append([-1 if apart else next(numbers) for apart in special])
     num_words = max(chain(*owners), default=-1) + 1

@@ -172,8 +172,9 @@ def _shown(text: bytes) -> str:
 
 LONGEST = 1024  # the most bytes of a word
 SPACE = re.compile(b" ")
-NO_WORD = re.compile("[\0\n]")  # between words: the rows were cut wrongly
 NO_TEXT = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # controls and lone surrogates
+NUMBERS = re.compile("\0|[^\n -~\xa0-\ud7ff\ue000-\U0010ffff].*\n", re.DOTALL)
+"""The end of a row's numbers, before a line feed: rows that were cut wrongly have it in words."""
 
 
 class Word2VecBinaryVectors(WordTable, VectorFiles):
@@ -243,7 +244,7 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
                     break
             except ValueError as error:
                 faults.append(error)
-        broken = not found or any(map(NO_WORD.search, found[-1]))
+        broken = not found or any(map(NUMBERS.search, found[-1]))
         if broken and faults:
             raise faults[0]
         return found[-1]
