@@ -463,7 +463,10 @@ def draw(clouds: Mapping[str, dict[str, torch.Tensor]], path: Path) -> None:
 
 def print_tests(found: Mapping[str, Found], gold: Mapping[str, list[list[str]]]) -> None:
     """Print the tests of every method against MetaXL, over the test sentences of each target."""
-    runs = tuple(
+    every = [run for systems in found.values() for runs in systems.values() for run in runs]
+    if not all("predicted" in run for run in every):
+        return  # a report of an earlier version has no tags
+    tested = tuple(
         SystemRun(
             f"{name}, {size} source rows",
             run["seed"],
@@ -475,13 +478,12 @@ def print_tests(found: Mapping[str, Found], gold: Mapping[str, list[list[str]]])
         for target, systems in found.items()
         for (name, size), all_seeds in systems.items()
         for run in all_seeds
-        if "predicted" in run
     )
-    against = next((run.system for run in runs if run.system.startswith("MetaXL,")), None)
-    if against is None or len({run.system for run in runs}) < 2:
+    against = next((run.system for run in tested if run.system.startswith("MetaXL,")), None)
+    if against is None or len({run.system for run in tested}) < 2:
         return
     try:
-        table = significance_table(ProtocolResult(runs, dict(gold), "f1"), against)
+        table = significance_table(ProtocolResult(tested, dict(gold), "f1"), against)
     except ImportError as error:
         print(error)
         return

@@ -127,7 +127,7 @@ def test_steps_are_those_of_metaxl_step(options) -> None:
 
 
 def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() -> None:
-    setting = Setting(num_train_epochs=5, objective="joint")
+    setting = Setting(num_train_epochs=5, objective="joint", weight=[0.5, 0.8])  # of no network
     setting.train()
     for rows, batches in ((SOURCE, setting.batches[::2]), (TARGET, setting.batches[1::2])):
         assert {len(batch) for batch in batches} == {4}
@@ -252,7 +252,7 @@ def test_back_off_starts_from_the_best_epoch() -> None:
     scores = iter([0.9, 0.1, 0.3, 0.2])
     before: list[dict[str, Tensor]] = []
     after: list[dict[str, Tensor]] = []
-    setting = Setting(backoff_epochs=2, weight=[1.0])
+    setting = Setting(backoff_epochs=2)
 
     def collate(rows: list[Row]) -> Any:
         before.append(setting.state())
