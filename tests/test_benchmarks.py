@@ -50,7 +50,7 @@ def encoder(tmp_path) -> Path:
     return tmp_path / "encoder"
 
 
-def test_efficiency(run, tmp_path) -> None:
+def test_efficiency(run, tmp_path):
     sizes = "--lengths 8 16 --runs 1 --predict 20 --scores HME=100:0.5"
     printed = run("efficiency", f"--models HME 'HME, baked' {sizes} --out {tmp_path}")
     for name in ("HME", "HME, baked"):  # a row in each table
@@ -59,7 +59,7 @@ def test_efficiency(run, tmp_path) -> None:
     assert {path.stem for path in tmp_path.glob("*.png")} == {"speed", "memory", "score"}
 
 
-def test_a_ratio_far_from_the_recorded_one_is_named(load) -> None:
+def test_a_ratio_far_from_the_recorded_one_is_named(load):
     run_all = load("run_all")
     found = run_all.Found({"a": 2.0, "b": 4.1, "c": 1.0, "quick": 99.0}, {"a", "b", "c"}, 1.0, True)
     off = run_all.compare(found, {"a": 1.0, "b": 2.0, "quick": 1.0, "elsewhere": 5.0})
@@ -69,7 +69,7 @@ def test_a_ratio_far_from_the_recorded_one_is_named(load) -> None:
 
 
 @pytest.mark.parametrize("task", ["pos", "ner"])
-def test_zero_shot(load, run, data_folder, encoder, tmp_path, monkeypatch, task: str) -> None:
+def test_zero_shot(load, run, data_folder, encoder, tmp_path, monkeypatch, task: str):
     """Finished runs, of seconds that differ, are read and not made again."""
     monkeypatch.setitem(load("zero_shot").SIZES, task, (12, 4, 4))
     options = (
@@ -84,7 +84,7 @@ def test_zero_shot(load, run, data_folder, encoder, tmp_path, monkeypatch, task:
     assert run("zero_shot", options) == printed
 
 
-def test_protocols(load, run, data_folder, tmp_path, monkeypatch) -> None:
+def test_protocols(load, run, data_folder, tmp_path, monkeypatch):
     tasks = load("tagging_quality").TASKS
     for name in ("es", "nl"):  # vectors are trained on all training sentences
         parts = tuple(part[:200] for part in tasks[name].load())
@@ -98,7 +98,7 @@ def test_protocols(load, run, data_folder, tmp_path, monkeypatch) -> None:
     assert "p, sign" in printed
 
 
-def test_char2subword(run, data_folder, encoder, tmp_path) -> None:
+def test_char2subword(run, data_folder, encoder, tmp_path):
     sizes = "--epochs 2 --seeds 1 --sentences 20 --dev 5 --test 10 --tagging-epochs 1"
     options = f"--encoder {encoder} --cache {tmp_path}/cache {sizes}"
     printed = run("char2subword", options)
@@ -107,14 +107,14 @@ def test_char2subword(run, data_folder, encoder, tmp_path) -> None:
     assert "fitted before" in run("char2subword", f"{options} --systems 'characters, words'")
 
 
-def test_serving() -> None:
+def test_serving():
     command = [sys.executable, ROOT / "benchmarks" / "serving.py", "--sentences", "8"]
     done = subprocess.run([*command, "--runs", "1"], capture_output=True, text=True, check=True)
     ways = r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) +\| [\d,]+ +\|"
     assert len(re.findall(ways, done.stdout, re.MULTILINE)) == 5
 
 
-def test_metaxl_step_over_a_pretrained_encoder(load, encoder) -> None:
+def test_metaxl_step_over_a_pretrained_encoder(load, encoder):
     calls = load("metaxl_step").make_calls((2, 4), 3, "cpu", 0.0, str(encoder))
     assert {"joint training", "authors", "forward_over_reverse"} <= set(calls)
     for call in calls.values():
@@ -136,7 +136,7 @@ def quality(load, monkeypatch):
 )
 def test_tagging_quality_beside_a_pretrained_model(
     system: str, num_layers: int, quality, encoder, tmp_path
-) -> None:
+):
     setup = quality.Setup(tmp_path, 4, str(encoder), 2)
     if system != "tuned":
         quality.cache_layers(system, ["toy"], setup)
@@ -150,7 +150,7 @@ def test_tagging_quality_beside_a_pretrained_model(
     assert result == quality.run("toy", system, 0, None, setup)  # the second is read, not trained
 
 
-def test_a_stopped_run_of_tagging_quality_goes_on(quality, tmp_path, monkeypatch) -> None:
+def test_a_stopped_run_of_tagging_quality_goes_on(quality, tmp_path, monkeypatch):
     fit, epochs = pe.fit, []
     setup = quality.Setup(tmp_path, 4, None, 2)
 
@@ -170,7 +170,7 @@ def test_a_stopped_run_of_tagging_quality_goes_on(quality, tmp_path, monkeypatch
     assert not list(tmp_path.rglob("*.state"))
 
 
-def test_few_labels(run, data_folder, tmp_path) -> None:
+def test_few_labels(run, data_folder, tmp_path):
     printed = run("few_labels", f"--part entities sets --tasks am --seeds 1 --cache {tmp_path}")
     assert printed.count("\n| am") == 7  # six kinds of sets
     with pytest.raises(SystemExit, match="am must have 300"):

@@ -50,7 +50,7 @@ def is_slow(law: Law, case: Case) -> bool:
 
 
 @pytest.mark.parametrize(("law", "case"), pairs(excepted=False))
-def test_law(law: Law, case: Case) -> None:
+def test_law(law: Law, case: Case):
     if is_slow(law, case):
         compiles_as_one_graph(case, backend="eager")
     else:
@@ -58,19 +58,19 @@ def test_law(law: Law, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("law", "case"), pairs(excepted=True))
-def test_exception_is_needed(law: Law, case: Case) -> None:
+def test_exception_is_needed(law: Law, case: Case):
     with pytest.raises((AssertionError, RuntimeError)):
         law(case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["HierarchicalMetaEmbedding", "CRFDecoder.loss"])
-def test_inductor(name: str) -> None:
+def test_inductor(name: str):
     compiles_as_one_graph(next(case for case in CASES if case.name == name), backend="inductor")
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_sound_module_passes(name: str) -> None:
+def test_sound_module_passes(name: str):
     case = SOUND_ELSEWHERE.get(name, SOUND)
     if RUNTIME_TYPES and not APPLIES[name](case):
         pytest.skip("no law while jaxtyping checks annotations")
@@ -86,10 +86,10 @@ def test_sound_module_passes(name: str) -> None:
         for i, twin in enumerate(twins)
     ],
 )
-def test_broken_twin_is_rejected(name: str, twin: Case) -> None:
+def test_broken_twin_is_rejected(name: str, twin: Case):
     with pytest.raises((AssertionError, RuntimeError, ValueError)):
         LAWS[name](twin)
 
 
-def test_every_law_has_a_twin() -> None:
+def test_every_law_has_a_twin():
     assert set(TWINS) == set(LAWS)

@@ -56,7 +56,7 @@ def modules() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", list(modules()))
-def test_docstring_examples_run(name: str) -> None:
+def test_docstring_examples_run(name: str):
     module = importlib.import_module(name)
     import numpy as np
     import torch
@@ -73,7 +73,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_pages_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Blocks of one page run one after the other, in an empty folder; ```python notest``` are left out."""
     text = page.read_text("utf-8")
     if page == ROOT / "docs" / "index.md":  # the README's code, which runs there
@@ -86,7 +86,7 @@ def test_pages_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         exec(compile("\n" * line + block[1], str(page), "exec"), names)
 
 
-def test_what_does_not_run_needs_what_is_not_here() -> None:
+def test_what_does_not_run_needs_what_is_not_here():
     """A new ```python notest`` block says why in the table above; an old one that is gone leaves it."""
     pattern = re.compile(r"^ *```python (\w+)", re.MULTILINE)
     fences = {
@@ -136,7 +136,7 @@ def overhang(canvas: Any) -> list[str]:
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_results_are_well_formed_and_drawn(
     results: ModuleType, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     backend = importlib.import_module("matplotlib.backends.backend_svg").FigureCanvasSVG
     draw, cut = backend.print_svg, []
 
@@ -157,13 +157,13 @@ def test_results_are_well_formed_and_drawn(
     assert cut == []
 
 
-def test_every_result_is_shown() -> None:
+def test_every_result_is_shown():
     pages = "".join(page.read_text("utf-8") for page in PAGES)
     shown = set(re.findall(r"^```\{results\} (\w+)$", pages, re.MULTILINE))
     assert shown == {path.stem for path in RESULTS}
 
 
-def test_the_chart_of_the_readme_is_of_the_data() -> None:
+def test_the_chart_of_the_readme_is_of_the_data():
     pytest.importorskip("sphinx")
     found = runpy.run_path(str(ROOT / "docs" / "draw_quality.py"))
     assert found["mark"]() in found["PATH"].read_text("utf-8"), (
@@ -176,7 +176,7 @@ def test_a_benchmark_writes_what_the_pages_show(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     path = tmp_path / "crf.json"
     written = importlib.import_module("_results")
@@ -207,7 +207,7 @@ def test_a_benchmark_writes_what_the_pages_show(
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_figures_stand_in_the_results(results: ModuleType, page: Path) -> None:
+def test_figures_stand_in_the_results(results: ModuleType, page: Path):
     """What README and guides say was measured: each number of two decimals or more, of any on the first pages."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     prose = re.sub(r"`[^`]*`|\$[^$]*\$|\b\d{4}\.\d{5}\b|Python 3\.\d+", "", prose)
@@ -224,7 +224,7 @@ PACKAGES = [module.name for module in pkgutil.iter_modules(polyembed.__path__)]
 
 
 @pytest.mark.parametrize("name", [name for name in PACKAGES if not name.startswith("_")])
-def test_the_reference_has_every_public_name(name: str) -> None:
+def test_the_reference_has_every_public_name(name: str):
     """A page takes the whole of `__all__`; what has no docstring to take is described on the page by hand."""
     page = (REFERENCE / f"{name}.md").read_text("utf-8")
     assert f".. automodule:: polyembed.{name}\n" in page

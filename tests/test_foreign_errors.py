@@ -40,12 +40,12 @@ NOT_TENSORS = {"None": None, "array": X.numpy(), "list": X.tolist(), "string": "
 
 @pytest.mark.parametrize("found", NOT_TENSORS.values(), ids=NOT_TENSORS)
 @pytest.mark.parametrize("call", [*WEIGHTED.values(), *PLAIN.values()], ids=[*WEIGHTED, *PLAIN])
-def test_what_is_no_tensor_is_named(call: Callable[[Any], Any], found: object) -> None:
+def test_what_is_no_tensor_is_named(call: Callable[[Any], Any], found: object):
     refused(TypeError, rf"must be a tensor, got {type(found).__name__}$", call, found)
 
 
 @pytest.mark.parametrize("call", WEIGHTED.values(), ids=WEIGHTED)
-def test_features_are_of_the_weights_precision(call: Callable[[Any], Any]) -> None:
+def test_features_are_of_the_weights_precision(call: Callable[[Any], Any]):
     refused(TypeError, r"must be floating point, got torch.int64$", call, X.long())
     refused(TypeError, r"must be torch.float32, as the weights, got torch.float", call, X.double())
     with torch.autocast("cpu", torch.bfloat16):
@@ -55,7 +55,7 @@ def test_features_are_of_the_weights_precision(call: Callable[[Any], Any]) -> No
 @pytest.mark.parametrize(
     "call", [crf.viterbi, crf.log_partition, crf.marginals, crf.sample, crf.entropy]
 )
-def test_transitions_fit_the_tags(call: Callable[..., Any]) -> None:
+def test_transitions_fit_the_tags(call: Callable[..., Any]):
     refused(
         ValueError,
         r"^transitions must have shape \(4, 4\), got \(3, 4\)$",
@@ -82,7 +82,7 @@ IDS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("call", IDS.values(), ids=IDS)
-def test_ids_are_whole_numbers_in_range(call: Callable[[Any], Any]) -> None:
+def test_ids_are_whole_numbers_in_range(call: Callable[[Any], Any]):
     for outside in (10_000, -7):
         refused(ValueError, r"ids must be (in|among)", call, torch.tensor([[1, outside]]))
     for found in (None, [[1, 2]]):

@@ -34,7 +34,7 @@ def to_gpu(values: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_same_numbers_as_on_the_cpu(case: Case) -> None:
+def test_same_numbers_as_on_the_cpu(case: Case):
     module = case.module(torch.float32)
     batch = case.batch(dtype=torch.float32)
     expected = case.call(copy.deepcopy(module), batch)
@@ -43,7 +43,7 @@ def test_same_numbers_as_on_the_cpu(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.trains], ids=lambda one: one.name)
-def test_same_gradients_as_on_the_cpu(case: Case) -> None:
+def test_same_gradients_as_on_the_cpu(case: Case):
     module, batch = case.module(), case.batch()
     for part in module.modules():
         if isinstance(part, nn.RNNBase):
@@ -65,7 +65,7 @@ LOOKS_FOR_PADDING = ("SequenceClassifier.pieces", "PairClassifier.joint", "Pretr
     [x for x in CASES if DEVICE not in x.exceptions and x.name not in LOOKS_FOR_PADDING],
     ids=lambda case: case.name,
 )
-def test_forward_does_not_wait(case: Case) -> None:
+def test_forward_does_not_wait(case: Case):
     module, batch = case.module(torch.float32).to(GPU), case.batch(dtype=torch.float32)
     batch = each(batch, to_gpu)
     case.call(module, batch)  # what is built on first use
@@ -89,7 +89,7 @@ def small_tagger(train: list[TaggedSentence], freeze: str | None) -> pe.Sequence
 )
 def test_a_tagger_trained_there_tags_alike_anywhere(
     freeze: str, dtype: torch.dtype | None, tmp_path: Path
-) -> None:
+):
     train, dev = (load_sample("es-en", split) for split in ("train", "dev"))
     tagger = small_tagger(train, freeze)
     assert {value.device.type for value in tagger.parameters()} == {GPU}
@@ -109,7 +109,7 @@ def test_a_tagger_trained_there_tags_alike_anywhere(
         )
 
 
-def test_entities_votes_and_sets_are_those_of_the_cpu() -> None:
+def test_entities_votes_and_sets_are_those_of_the_cpu():
     train, dev = (load_sample("es-en", split, tag="entities") for split in ("train", "dev"))
     texts = [one.words for one in dev]
     members = [small_tagger(train, "all").double() for _ in range(2)]
@@ -125,7 +125,7 @@ def test_entities_votes_and_sets_are_those_of_the_cpu() -> None:
 
 
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn", "joint"])
-def test_metaxl_trains_to_the_same_numbers(objective: str) -> None:
+def test_metaxl_trains_to_the_same_numbers(objective: str):
     def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return nn.functional.cross_entropy(model(batch["x"]), batch["label"])
 

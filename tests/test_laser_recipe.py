@@ -18,7 +18,7 @@ def top(**options) -> pe.encoders.LaserTop:
     return pe.encoders.LaserTop(small_encoder(), toy_bpe_tokenizer(), **options)
 
 
-def test_the_papers_tagger() -> None:
+def test_the_papers_tagger():
     tagger = _laser.build_tagger(top(), TAGS)
     config = tagger.encoder.get_config()
     sizes = [config[name] for name in ("hidden_size", "num_layers", "num_heads", "kernel_size")]
@@ -37,7 +37,7 @@ def test_the_papers_tagger() -> None:
         ("transformers", torch.optim.AdamW, None),
     ],
 )
-def test_every_training_runs(recipe: str, kind: type, norm: float | None) -> None:
+def test_every_training_runs(recipe: str, kind: type, norm: float | None):
     data = toy_corpus(8)
     if recipe == "transformers":
         words = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())

@@ -6,14 +6,14 @@ from checks import refused
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 
 
-def test_mean_and_deviation_as_text() -> None:
+def test_mean_and_deviation_as_text():
     value = MeanAndDeviation(81.6, 0.314)
     assert str(value) == f"{value}" == "81.60 ± 0.31"
     assert f"{value:.1f}" == "81.6 ± 0.3"
     assert str(mean_and_deviation([7])) == "7.00"
 
 
-def test_markdown() -> None:
+def test_markdown():
     rows = [
         ("MME & co", mean_and_deviation(np.array([81, 82])), 2),
         ("A|B_c", np.float32(2 / 3), 1),
@@ -28,7 +28,7 @@ def test_markdown() -> None:
     ]
 
 
-def test_rows_must_fit() -> None:
+def test_rows_must_fit():
     assert Table(("a", "b"), []).to_markdown() == "| a   | b   |\n| --- | --- |"
     refused(ValueError, "values must hold at least one result, got none", mean_and_deviation, [])
     refused(

@@ -31,7 +31,7 @@ from polyembed.metrics import (
         ("B I O I", "_02 _34", "_02"),
     ],
 )
-def test_entities(tags: str, conll: str, strict: str) -> None:
+def test_entities(tags: str, conll: str, strict: str):
     """Each entity is written as its type, start and end."""
     for mode, expected in (("conll", conll), ("strict", strict)):
         found = entities(tags.split(), mode=mode)
@@ -39,7 +39,7 @@ def test_entities(tags: str, conll: str, strict: str) -> None:
     assert entities(to_iob2(tags.split()), mode="strict") == entities(tags.split())
 
 
-def test_macro_f1() -> None:
+def test_macro_f1():
     """2 of 3 are a, and of those named so; 1 is b, of 2 named so; c is never found. Each counts alike."""
     gold = [["a", "a"], ["a"], ["b"], ["c"]]
     predicted = [["a", "b"], ["a"], ["b"], ["a"]]
@@ -47,7 +47,7 @@ def test_macro_f1() -> None:
     assert macro_f1([["a"], ["a"]], [["a"], ["b"]]) == pytest.approx((2 / 3 + 0) / 2)
 
 
-def test_entity_f1() -> None:
+def test_entity_f1():
     assert entity_f1([["B-A"], ["O"]], [["O"], ["B-A"]]).correct == 0, "the same entity elsewhere"
     gold = [["B-A", "I-A", "O", "B-B"], ["B-A"], ["O"]]
     predicted = [["B-A", "I-A", "O", "B-A"], ["O"], ["B-B"]]
@@ -57,14 +57,14 @@ def test_entity_f1() -> None:
     assert per_class(gold, predicted) == {"A": Scores(1, 2, 2), "B": Scores(0, 1, 1)}
 
 
-def test_nothing_to_score_gives_zeros() -> None:
+def test_nothing_to_score_gives_zeros():
     for scores in (entity_f1([], []), entity_f1([["O"]], [["O"]]), entity_f1([[]], [[]])):
         assert (scores.precision, scores.recall, scores.f1, scores.support) == (0.0, 0.0, 0.0, 0)
     assert accuracy([], []) == accuracy([[]], [[]]) == macro_f1([[]], [[]]) == 0.0
     assert per_class([], []) == per_tag([], []) == {}
 
 
-def test_unknown_gold_does_not_count_and_any_of_a_set_is_right() -> None:
+def test_unknown_gold_does_not_count_and_any_of_a_set_is_right():
     gold = [[None, {"X", "Y"}, {"X", "Y"}]]
     assert per_tag(gold, [["Z", "Y", "Z"]]) == {
         "X": Scores(0, 0, 1),
@@ -73,7 +73,7 @@ def test_unknown_gold_does_not_count_and_any_of_a_set_is_right() -> None:
     }
 
 
-def test_accuracy() -> None:
+def test_accuracy():
     gold, predicted = [["X", "Y", "Y"], ["X"]], [["X", "X", "Y"], ["Z"]]
     assert accuracy(gold, predicted) == 0.5
     found = {"X": Scores(1, 2, 2), "Y": Scores(1, 1, 2), "Z": Scores(0, 1, 0)}
@@ -81,7 +81,7 @@ def test_accuracy() -> None:
 
 
 @pytest.mark.parametrize("score", [entity_f1, accuracy, macro_f1, per_class])
-def test_lengths_must_agree(score) -> None:
+def test_lengths_must_agree(score):
     rule = r"^predicted must have as many sentences as gold, 2, got 1$"
     refused(ValueError, rule, score, [["O"], ["O"]], [["O"]])
     rule = r"^predicted\[1\] must have as many labels as gold\[1\], 2, got 3$"
@@ -100,6 +100,6 @@ def test_lengths_must_agree(score) -> None:
         ("O", {"mode": "iob1"}, "mode must be one of 'conll', 'strict', got 'iob1'"),
     ],
 )
-def test_labels_schemes_and_modes_must_be_known(label: str, options, message: str) -> None:
+def test_labels_schemes_and_modes_must_be_known(label: str, options, message: str):
     refused(ValueError, message, entity_f1, [["O"]], [[label]], **options)
     refused(ValueError, message, entities, [label], **options)

@@ -24,7 +24,7 @@ def code(name: str) -> str:
     return "\n\n".join(cell.source for cell in read(name).cells if cell.cell_type == "code")
 
 
-def test_all_of_them_are_here_and_in_the_documentation() -> None:
+def test_all_of_them_are_here_and_in_the_documentation():
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
     page = (ROOT / "docs" / "notebooks" / "index.md").read_text("utf-8")
     for name in NAMES:
@@ -33,7 +33,7 @@ def test_all_of_them_are_here_and_in_the_documentation() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_they_are_valid_and_stripped(name: str) -> None:
+def test_they_are_valid_and_stripped(name: str):
     book = read(name)
     assert (book.nbformat, book.nbformat_minor) == (4, 5)
     nbformat.validate(book)
@@ -48,7 +48,7 @@ def test_they_are_valid_and_stripped(name: str) -> None:
     assert set(book.metadata.language_info) == {"name"}
 
 
-def test_one_runs_in_another_folder_and_leaves_nothing_there(tmp_path, monkeypatch) -> None:
+def test_one_runs_in_another_folder_and_leaves_nothing_there(tmp_path, monkeypatch):
     """As a script, and with warnings as errors; it writes files."""
     monkeypatch.chdir(tmp_path)
     before = sorted(FOLDER.iterdir())

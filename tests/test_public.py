@@ -19,7 +19,7 @@ LIGHT = {"polyembed", "jaxtyping", "numpy", "torchcrf"}
 """What may be imported beside torch, what torch imports itself and the standard library."""
 
 
-def test_type_checkers_see_the_names_that_are_loaded() -> None:
+def test_type_checkers_see_the_names_that_are_loaded():
     tree = ast.parse(Path(str(polyembed.__file__)).with_suffix(".pyi").read_text("utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     seen = {alias.asname: node.module for node in imports for alias in node.names}
@@ -33,19 +33,19 @@ def test_type_checkers_see_the_names_that_are_loaded() -> None:
         _ = polyembed.nothing
 
 
-def test_names_and_signatures_are_those_written_down() -> None:
+def test_names_and_signatures_are_those_written_down():
     """A change of the public surface shows in a review: python tests/public_names.py > tests/public_names.txt."""
     written = Path(__file__).with_name("public_names.txt").read_text("utf-8").splitlines()
     assert list(public_names.describe()) == written
 
 
-def test_the_version_is_the_same_everywhere() -> None:
+def test_the_version_is_the_same_everywhere():
     root = Path(__file__).resolve().parents[1]
     assert f"\nversion: {polyembed.__version__}\n" in (root / "CITATION.cff").read_text("utf-8")
     assert version("polyembed") == polyembed.__version__
 
 
-def test_every_public_module_is_under_the_laws() -> None:
+def test_every_public_module_is_under_the_laws():
     """In subpackages too; the base of a family is under them by its members."""
     public = [
         getattr(family, name)
@@ -72,7 +72,7 @@ def imported_with_the_package() -> list[str]:
     return result.stdout.split()
 
 
-def test_importing_loads_nothing_heavy() -> None:
+def test_importing_loads_nothing_heavy():
     """By name, so that no other package slips in; by number, so that none grows unseen."""
     modules = imported_with_the_package()
     packages = {name.split(".")[0] for name in modules}

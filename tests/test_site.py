@@ -85,7 +85,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_page_scrolls_sideways(
     browser: str, served: tuple[str, Path], theme: str, tmp_path: Path
-) -> None:
+):
     address, folder = served
     frames = [(page, width) for width in WIDTHS for page in PAGES]
     page = FRAMES.format(theme=theme, count=len(frames), frames=json.dumps(frames))
@@ -115,7 +115,7 @@ def test_no_page_scrolls_sideways(
         assert (paper > ink) == (theme == "light")
 
 
-def test_the_gallery_has_the_last_picture_of_each_notebook() -> None:
+def test_the_gallery_has_the_last_picture_of_each_notebook():
     page = SITE / "notebooks" / "index.html"
     if not page.exists():
         pytest.skip("no site: `make docs` builds it")

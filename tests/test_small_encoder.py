@@ -30,7 +30,7 @@ def write_languages(folder: Path) -> None:
             path.write_bytes(lzma.compress(text.encode()))
 
 
-def test_small_encoder(tmp_path, monkeypatch, capsys) -> None:
+def test_small_encoder(tmp_path, monkeypatch, capsys):
     def encoder(**changes: object) -> Path:
         places = {"text": tmp_path, "cache": tmp_path / "encoder", "device": "cpu"}
         return example.small_encoder("tiny", progress=False, **places, **options, **changes)

@@ -92,7 +92,7 @@ def workers() -> Iterator[int]:
             continue
 
 
-def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run, capsys) -> None:
+def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run, capsys):
     """Nor is anything done again that was tagged before."""
     corpus, tagged = Path(options["--input"]), Path(options["--output"])
     sentences = write_corpus(corpus, files=4, rows=2000, row_group=250)
@@ -124,7 +124,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run,
     assert "32 of them (8,000 sentences) tagged before" in capsys.readouterr().out
 
 
-def test_rows_and_words_without_a_value(options, worker) -> None:
+def test_rows_and_words_without_a_value(options, worker):
     rows = [["me", None, "gusta"], None, [], ["song"]]
     Path(options["--input"]).mkdir()
     table = pa.table({"id": range(len(rows)), "words": pa.array(rows, pa.list_(pa.string()))})
@@ -144,7 +144,7 @@ def test_rows_and_words_without_a_value(options, worker) -> None:
         ({"words": ["a"], "tags": ["b"]}, "must have no column 'tags' yet"),
     ],
 )
-def test_a_strange_corpus_is_refused(columns, message: str, options, run) -> None:
+def test_a_strange_corpus_is_refused(columns, message: str, options, run):
     path = Path(options["--input"]) / "x.parquet"
     path.parent.mkdir()
     if columns:
@@ -152,7 +152,7 @@ def test_a_strange_corpus_is_refused(columns, message: str, options, run) -> Non
     refused(SystemExit, message, run)
 
 
-def test_folders_that_do_not_go_together_are_refused(options, run) -> None:
+def test_folders_that_do_not_go_together_are_refused(options, run):
     write_corpus(Path(options["--input"]))
     refused(
         SystemExit,

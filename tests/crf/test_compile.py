@@ -17,7 +17,7 @@ def batch(rows: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_one_graph_for_all_lengths(backend: str) -> None:
+def test_one_graph_for_all_lengths(backend: str):
     torch.compiler.reset()
     crf = pe.CRF(3).double()
     counter = CompileCounterWithBackend(backend)
@@ -39,7 +39,7 @@ def test_one_graph_for_all_lengths(backend: str) -> None:
     assert len(set(counts)) == 1, f"a length was compiled anew: {counts} graphs"
 
 
-def test_export_with_free_sizes() -> None:
+def test_export_with_free_sizes():
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     crf = pe.CRF(3).double()
     with torch.no_grad():

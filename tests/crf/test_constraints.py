@@ -29,7 +29,7 @@ def is_bioes(path: list[str]) -> bool:
     [(pe.Constraints.bio(BIO), BIO, is_bio), (pe.Constraints.bioes(BIOES), BIOES, is_bioes)],
     ids=["bio", "bioes"],
 )
-def test_all_paths_of_four(constraints: pe.Constraints, tags: list[str], holds: Callable) -> None:
+def test_all_paths_of_four(constraints: pe.Constraints, tags: list[str], holds: Callable):
     """The rules allow what the scheme allows; a CRF gives the rest no probability, and all of it to them."""
     paths = torch.tensor(list(itertools.product(range(len(tags)), repeat=4)))
     allowed = torch.tensor([holds([tags[tag] for tag in path]) for path in paths.tolist()])
@@ -49,7 +49,7 @@ def test_all_paths_of_four(constraints: pe.Constraints, tags: list[str], holds: 
     assert set(map(tuple, best.tags[0, :-1].tolist())) == set(map(tuple, paths[allowed].tolist()))
 
 
-def test_a_sentence_without_a_path_is_named() -> None:
+def test_a_sentence_without_a_path_is_named():
     crf = pe.CRF(3, constraints=pe.Constraints.bio(["O", "B-X", "I-X"]))
     emissions = torch.zeros(2, 3, 3)
     emissions[1, 0, :2] = -torch.inf  # only I-X is left, and it cannot begin
@@ -58,7 +58,7 @@ def test_a_sentence_without_a_path_is_named() -> None:
     assert crf.decode_tensor(emissions).ge(0).all(1).tolist() == [True, False]
 
 
-def test_saved_with_the_decoder(tmp_path) -> None:
+def test_saved_with_the_decoder(tmp_path):
     decoder = pe.CRFDecoder(7, len(BIOES), constraints=pe.Constraints.bioes(BIOES)).eval()
     decoder.save_pretrained(tmp_path)
     features = 100 * torch.randn(5, 6, 7)
@@ -66,7 +66,7 @@ def test_saved_with_the_decoder(tmp_path) -> None:
     assert torch.equal(loaded.decode(features), decoder.decode(features))
 
 
-def test_custom_constraints() -> None:
+def test_custom_constraints():
     """Tags that must alternate; or end with the first."""
     constraints = pe.Constraints([[0, 1], [1, 0]])
     crf = pe.CRF(2, constraints=constraints)
@@ -88,5 +88,5 @@ def test_custom_constraints() -> None:
         ),
     ],
 )
-def test_wrong_constraints(call: Callable, message: str) -> None:
+def test_wrong_constraints(call: Callable, message: str):
     refused(ValueError, message, call)

@@ -21,7 +21,7 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.randn(3, 4, 5), torch.randint(5, (3, 4))
 
 
-def test_decode_is_ragged_and_its_tensor_is_not(batch) -> None:
+def test_decode_is_ragged_and_its_tensor_is_not(batch):
     crf, (emissions, _) = CRF, batch
     paths, tensor = crf.decode(emissions, MASK), crf.decode_tensor(emissions, MASK, ignore_index=-1)
     assert [len(path) for path in paths] == [4, 2, 0]
@@ -30,7 +30,7 @@ def test_decode_is_ragged_and_its_tensor_is_not(batch) -> None:
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_methods_are_the_functions_on_the_parameters(batch, batch_first: bool) -> None:
+def test_methods_are_the_functions_on_the_parameters(batch, batch_first: bool):
     crf, (emissions, tags) = pe.CRF(5, batch_first=batch_first), batch
     arguments = emissions, MASK, crf.transitions, crf.start_transitions, crf.end_transitions
     x, y, mask = (
@@ -56,7 +56,7 @@ def test_methods_are_the_functions_on_the_parameters(batch, batch_first: bool) -
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_sums_are_in_float32_under_autocast(batch) -> None:
+def test_sums_are_in_float32_under_autocast(batch):
     crf, (emissions, tags) = pe.CRF(5), batch
     narrow = emissions.bfloat16()
 
@@ -106,5 +106,5 @@ def test_sums_are_in_float32_under_autocast(batch) -> None:
         (lambda: pe.CRF(0), "^num_tags must be a positive integer, got 0$"),
     ],
 )
-def test_wrong_arguments(call: Callable, message: str) -> None:
+def test_wrong_arguments(call: Callable, message: str):
     refused((TypeError, ValueError), message, call)

@@ -42,7 +42,7 @@ def theirs(emissions: Tensor, transitions: Tensor) -> Tensor:
     return by_loop(emissions, MASK, transitions)
 
 
-def test_marginals_are_the_gradient(way, arguments) -> None:
+def test_marginals_are_the_gradient(way, arguments):
     emissions, transitions = arguments
     emissions = torch.where(MASK[..., None], emissions, 0.0)
     found = partition_and_marginals(emissions, MASK, transitions)
@@ -52,7 +52,7 @@ def test_marginals_are_the_gradient(way, arguments) -> None:
     torch.testing.assert_close(found, (expected.detach(), *gradients))
 
 
-def test_derivatives_to_the_third(way, arguments) -> None:
+def test_derivatives_to_the_third(way, arguments):
     """Backward twice, as a trainer goes; and each way of ``torch.func``."""
     emissions, transitions = (x.requires_grad_() for x in arguments)
     assert torch.autograd.gradcheck(ours, arguments, fast_mode=True)
@@ -67,7 +67,7 @@ def test_derivatives_to_the_third(way, arguments) -> None:
     torch.testing.assert_close(second, hessian(lambda a: theirs(emissions, a).sum())(transitions))
 
 
-def test_the_ways_of_a_bilevel_trainer_agree(way, arguments) -> None:
+def test_the_ways_of_a_bilevel_trainer_agree(way, arguments):
     """Reverse over reverse, forward over reverse, reverse over forward: one mixed second derivative."""
     emissions, transitions = arguments
     way = torch.randn_like(transitions)
@@ -82,7 +82,7 @@ def test_the_ways_of_a_bilevel_trainer_agree(way, arguments) -> None:
     torch.testing.assert_close(grad(inner)(emissions), expected)
 
 
-def test_probabilities_know_their_limits() -> None:
+def test_probabilities_know_their_limits():
     """Scores that float64 cannot hold as probabilities go through logs, and come out right."""
     emissions, mask = torch.zeros(1, 3, 2, dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool)
     emissions[0, 0] = torch.tensor([0.0, -800.0])  # far behind after the first word,
@@ -107,7 +107,7 @@ def _agree(emissions: Tensor, transitions: Tensor) -> None:
     torch.testing.assert_close(unary, torch.autograd.grad(expected.sum(), point)[0])
 
 
-def test_a_finite_score_that_no_probability_holds_is_not_taken_for_forbidden() -> None:
+def test_a_finite_score_that_no_probability_holds_is_not_taken_for_forbidden():
     """The best path never changes its tag; one that does falls behind by more than a float64 can say."""
     emissions = torch.zeros(1, 60, 2, dtype=torch.float64)
     emissions[0, 1:-1, 0] = -90.0
@@ -115,7 +115,7 @@ def test_a_finite_score_that_no_probability_holds_is_not_taken_for_forbidden() -
     _agree(emissions, torch.tensor([[0.0, -1e3], [-1e3, 0.0]], dtype=torch.float64))
 
 
-def test_messages_that_meet_far_behind_are_not_lost() -> None:
+def test_messages_that_meet_far_behind_are_not_lost():
     """Each message is in range and their product is not: three tags that never change, two of which are forbidden."""
     reach = 5
     emissions = torch.zeros(1, 2 * reach + 1, 3, dtype=torch.float64)

@@ -31,7 +31,7 @@ def chains(rows: Tensor) -> list[list]:
     return [oracles.valid(row, mask) for row, mask in pairs]
 
 
-def test_equal_the_loops_and_the_sums_over_all_paths(emissions, tags, scores) -> None:
+def test_equal_the_loops_and_the_sums_over_all_paths(emissions, tags, scores):
     arguments = emissions, MASKS, *scores
     lists = [score.tolist() for score in scores]
     rows = chains(emissions)
@@ -49,7 +49,7 @@ def test_equal_the_loops_and_the_sums_over_all_paths(emissions, tags, scores) ->
     close(unary[MASKS], [row for p in shares for row in oracles.marginals(p, NUM_TAGS)])
 
 
-def test_the_entropy_of_a_long_certain_chain_is_not_lost() -> None:
+def test_the_entropy_of_a_long_certain_chain_is_not_lost():
     """A difference of 25,000s in float32 would lose it."""
     certain, mask = torch.zeros(2, 500, 5), torch.ones(2, 500, dtype=torch.bool)
     certain[..., 1] = 50.0
@@ -74,7 +74,7 @@ def forbid(what: str, emissions: Tensor, scores: Scores) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_no_number_stays_nan(emissions, scores, value: float) -> None:
+def test_what_is_no_number_stays_nan(emissions, scores, value: float):
     broken = emissions.clone()
     broken[-1, 0, 0] = value
     for function in (log_partition, marginals, entropy):
@@ -84,7 +84,7 @@ def test_what_is_no_number_stays_nan(emissions, scores, value: float) -> None:
 
 
 @pytest.mark.parametrize("what", FORBID)
-def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str) -> None:
+def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str):
     arguments = forbid(what, emissions, scores)
     for function in (log_partition, marginals, entropy):
         found = function(arguments[0], MASKS, *arguments[1:])
@@ -96,9 +96,7 @@ def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str) -> No
 
 
 @pytest.mark.parametrize("what", ["a tag everywhere", "an emission"])
-def test_entropy_and_its_gradient_where_something_is_forbidden(
-    emissions, scores, what: str
-) -> None:
+def test_entropy_and_its_gradient_where_something_is_forbidden(emissions, scores, what: str):
     """By enumeration: the same as of the probabilities of all paths, differentiated by torch."""
     arguments = forbid(what, emissions[:1], scores)
     paths = torch.tensor(list(itertools.product(range(NUM_TAGS), repeat=4)))
@@ -114,7 +112,7 @@ def test_entropy_and_its_gradient_where_something_is_forbidden(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_finite_scores_do_not_forbid(dtype: torch.dtype) -> None:
+def test_finite_scores_do_not_forbid(dtype: torch.dtype):
     """-1e20 is a score; only -inf forbids."""
     emissions = torch.zeros(1, 3, 2, dtype=dtype)
     emissions[0, 1] = -1e20
@@ -128,7 +126,7 @@ def test_finite_scores_do_not_forbid(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_sums_beyond_all_numbers_are_defined(sign: int) -> None:
+def test_sums_beyond_all_numbers_are_defined(sign: int):
     """Scores of 3e38 count as 1e28: sums of any length are finite, and so are their gradients."""
     emissions = torch.full((2, 300, 3), sign * 3e38).requires_grad_()
     transitions = torch.full((3, 3), sign * 3e38)

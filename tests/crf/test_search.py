@@ -39,7 +39,7 @@ def ranked(emissions: Tensor, scores: tuple[Tensor, ...]) -> list[list[tuple[ora
     return rows
 
 
-def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str) -> None:
+def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str):
     nan = torch.where(MASKS[..., None], emissions, math.nan)
     found = search(way, nan, MASKS, *scores)
     assert found[~MASKS].eq(-100).all()
@@ -49,7 +49,7 @@ def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["any", "few values", "forbidden"])
-def test_the_ways_agree_on_long_chains(kind: str, way: str) -> None:
+def test_the_ways_agree_on_long_chains(kind: str, way: str):
     """Scores of few values tie all the time: the same path then says that ties are broken alike."""
     scores = [torch.randn(shape) for shape in ((53, 50, 7), (7, 7), (7,), (7,))]
     if kind == "few values":
@@ -63,7 +63,7 @@ def test_the_ways_agree_on_long_chains(kind: str, way: str) -> None:
         assert found[mask].ge(0).any()
 
 
-def test_the_lower_tag_at_the_last_difference_wins(way: str) -> None:
+def test_the_lower_tag_at_the_last_difference_wins(way: str):
     full, ends = torch.ones(1, 4).bool(), torch.zeros(2, 2)
     assert search(way, torch.zeros(1, 4, 2), full, torch.zeros(2, 2), *ends).eq(0).all()
     # two paths of 1 + 1 - 1 and of 1: the last tag decides
@@ -72,7 +72,7 @@ def test_the_lower_tag_at_the_last_difference_wins(way: str) -> None:
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, 3e38, -math.inf])
-def test_scores_that_spoil_longer_chains(way: str, score: float) -> None:
+def test_scores_that_spoil_longer_chains(way: str, score: float):
     """Transitions mean nothing to a chain of one word, whatever stands beside it; and nobody is warned."""
     emissions = torch.tensor([0.0, 1.0, 0.0]).expand(3, 4, 3)
     mask = torch.arange(4) < torch.tensor([1, 4, 2])[:, None]
@@ -87,7 +87,7 @@ def test_scores_that_spoil_longer_chains(way: str, score: float) -> None:
         assert torch.equal(search(way, scores[0], mask, *scores[1:]), expected)
 
 
-def test_best_paths_are_the_best_of_all(emissions, scores) -> None:
+def test_best_paths_are_the_best_of_all(emissions, scores):
     nan = torch.where(MASKS[..., None], emissions, math.nan)
     found = n_best(nan, MASKS, *scores, k=5, ignore_index=-7)
     assert found.tags.shape == (16, 5, 4)
@@ -102,7 +102,7 @@ def test_best_paths_are_the_best_of_all(emissions, scores) -> None:
                 assert log_probs[place].item() == -math.inf
 
 
-def test_samples_follow_the_distribution(emissions, scores) -> None:
+def test_samples_follow_the_distribution(emissions, scores):
     """Of 5,000 paths of each row each comes as often as its probability says, to five standard deviations."""
     count, generator = 5_000, torch.Generator().manual_seed(0)
     found = sample(emissions, MASKS, *scores, count, generator=generator)
@@ -115,7 +115,7 @@ def test_samples_follow_the_distribution(emissions, scores) -> None:
             assert abs(drawn[path] - count * probability) <= 5 * deviation + 1
 
 
-def test_where_every_path_is_forbidden(emissions, scores, way: str) -> None:
+def test_where_every_path_is_forbidden(emissions, scores, way: str):
     emissions[15, 2] = -math.inf
     found = search(way, emissions, MASKS, *scores)
     assert found[15].eq(-100).all()
@@ -127,7 +127,7 @@ def test_where_every_path_is_forbidden(emissions, scores, way: str) -> None:
 
 
 @pytest.mark.parametrize(("rows", "width"), [(2, 0), (0, 4)])
-def test_no_positions_and_no_rows(scores, way: str, rows: int, width: int) -> None:
+def test_no_positions_and_no_rows(scores, way: str, rows: int, width: int):
     arguments = torch.zeros(rows, width, 3).double(), torch.zeros(rows, width).bool(), *scores
     assert search(way, *arguments).shape == (rows, width)
     assert sample(*arguments, 5).shape == (5, rows, width)
@@ -136,7 +136,7 @@ def test_no_positions_and_no_rows(scores, way: str, rows: int, width: int) -> No
     assert found.log_probs.tolist() == [[0.0, -math.inf]] * rows
 
 
-def test_long_chains_keep_their_precision() -> None:
+def test_long_chains_keep_their_precision():
     """In float32, against float64: the paths' log-probabilities do not drift with the length."""
     emissions, transitions = 1000 + 3 * torch.randn(1, 2000, 5), torch.randn(5, 5)
     ends, mask = torch.zeros(2, 5), torch.ones(1, 2000, dtype=torch.bool)

@@ -51,7 +51,7 @@ def paths(row: int, values: Scores) -> Iterator[tuple[list[int], tuple[int, ...]
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
 @pytest.mark.parametrize("name", SCHEMES)
-def test_each_span_is_the_share_of_the_paths_that_have_it(name: str, forbidden: float) -> None:
+def test_each_span_is_the_share_of_the_paths_that_have_it(name: str, forbidden: float):
     tags, scheme = SCHEMES[name], name.split()[0]
     values = scores(len(tags), forbidden)
     found = crf.span_log_probs(values[0], MASK, *values[1:], tags, scheme=scheme, max_length=4)
@@ -68,14 +68,14 @@ def test_each_span_is_the_share_of_the_paths_that_have_it(name: str, forbidden: 
     torch.testing.assert_close(found.log_probs.exp(), expected, rtol=1e-10, atol=1e-12)
 
 
-def test_gradients_are_those_of_differences() -> None:
+def test_gradients_are_those_of_differences():
     def shares(emissions: Tensor, *others: Tensor) -> Tensor:
         return crf.span_log_probs(emissions, MASK, *others, BIO[:3]).log_probs.exp()
 
     assert torch.autograd.gradcheck(shares, [x.requires_grad_() for x in scores(3, 0.3)])
 
 
-def test_long_chains_in_float32_are_those_of_float64() -> None:
+def test_long_chains_in_float32_are_those_of_float64():
     generator = torch.Generator().manual_seed(1)
     tags = len(BIO)
     values = [torch.randn(x, generator=generator) for x in ((2, 300, tags), (tags, tags))]
@@ -93,7 +93,7 @@ def test_long_chains_in_float32_are_those_of_float64() -> None:
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
 @pytest.mark.parametrize("given", ["sets", "ids"])
-def test_partial_tags_are_the_sum_over_the_paths_that_agree(given: str, forbidden: float) -> None:
+def test_partial_tags_are_the_sum_over_the_paths_that_agree(given: str, forbidden: float):
     values = scores(3, forbidden)
     allowed = torch.rand(4, 5, 3, generator=torch.Generator().manual_seed(2)) < 0.6
     allowed[..., 1] |= ~allowed.any(-1)
@@ -120,6 +120,6 @@ def test_partial_tags_are_the_sum_over_the_paths_that_agree(given: str, forbidde
         ([*BIO[:4], "S-L"], "labels must be O, B-<type>"),
     ],
 )
-def test_wrong_tags(tags: list[str], message: str) -> None:
+def test_wrong_tags(tags: list[str], message: str):
     values = scores(5)
     refused(ValueError, message, crf.span_log_probs, values[0], MASK, *values[1:], tags)

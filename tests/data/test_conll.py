@@ -10,7 +10,7 @@ from polyembed.data import read_conll
 Write = Callable[[str], Path]
 
 
-def test_columns(file: Write) -> None:
+def test_columns(file: Write):
     path = file("Sao NC es B-LOC\nPaulo VMI pt I-LOC\n\n\n. Fp xx O")
     first, second = read_conll(path)
     assert (first.words, first.languages) == (("Sao", "Paulo"), None)
@@ -20,7 +20,7 @@ def test_columns(file: Write) -> None:
     assert first.languages == ("es", "pt")
 
 
-def test_comments_precede_the_first_word(file: Write) -> None:
+def test_comments_precede_the_first_word(file: Write):
     path = file("# sent_id = 7\n# free words\nno O\n# O\n\n# a=b = c\nsi O\n")
     first, second = read_conll(path, comment="# ")
     assert (first.words, dict(first.metadata)) == (("no", "#"), {"sent_id": "7"})
@@ -43,7 +43,7 @@ def test_comments_precede_the_first_word(file: Write) -> None:
         ("\xa0\tO\na\tO\n", [("\xa0", "a")]),
     ],
 )
-def test_what_is_a_word(file: Write, text: str, words: list[tuple[str, ...]]) -> None:
+def test_what_is_a_word(file: Write, text: str, words: list[tuple[str, ...]]):
     assert [sentence.words for sentence in read_conll(file(text))] == words
 
 
@@ -51,7 +51,7 @@ def test_what_is_a_word(file: Write, text: str, words: list[tuple[str, ...]]) ->
     ("name", "sentences", "tokens"),
     [("esp.testa", 1915, 52_923), ("esp.testb", 1517, 51_533), ("ned.testa", 2895, 37_687)],
 )
-def test_conll_2002(data_folder: Path, name: str, sentences: int, tokens: int) -> None:
+def test_conll_2002(data_folder: Path, name: str, sentences: int, tokens: int):
     read = read_conll(data_folder / "conll2002" / name)
     assert (len(read), sum(map(len, read))) == (sentences, tokens)
     kinds = {tag.removeprefix("B-").removeprefix("I-") for s in read for tag in s.tags}

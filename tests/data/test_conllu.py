@@ -28,7 +28,7 @@ def tokens(file: Callable[[str], Path]) -> Path:
     return file("\n".join(lines))
 
 
-def test_syntactic_words(tokens: Path) -> None:
+def test_syntactic_words(tokens: Path):
     (sentence,) = read_conllu(tokens)
     assert (sentence.words, sentence.languages) == (("söz", "lü", "#"), None)
     assert dict(sentence.metadata) == {"sent_id": "s-1", "text": "sözlü # ."}
@@ -46,7 +46,7 @@ def test_syntactic_words(tokens: Path) -> None:
         ("misc:Lang", (MISSING_TAG, MISSING_TAG, "de")),
     ],
 )
-def test_columns_and_keys(tokens: Path, name: str, tags: tuple[str, ...]) -> None:
+def test_columns_and_keys(tokens: Path, name: str, tags: tuple[str, ...]):
     (sentence,) = read_conllu(tokens, tag=name, language=name)
     assert sentence.tags == sentence.languages == tags
 
@@ -54,7 +54,7 @@ def test_columns_and_keys(tokens: Path, name: str, tags: tuple[str, ...]) -> Non
 @pytest.mark.parametrize(
     ("split", "sentences", "words"), [("train", 578, 10_081), ("test", 805, 14_089)]
 )
-def test_sagt(data_folder: Path, split: str, sentences: int, words: int) -> None:
+def test_sagt(data_folder: Path, split: str, sentences: int, words: int):
     path = data_folder / "code_switched/ud_turkish_german_sagt" / f"qtd_sagt-ud-{split}.conllu"
     read = read_conllu(path, tag="misc:Lang", language="misc:CSID")
     assert (len(read), sum(map(len, read))) == (sentences, words)

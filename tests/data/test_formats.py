@@ -11,7 +11,7 @@ from polyembed.data import read_csv, read_dictionary, read_inline, read_sentimix
 Write = Callable[[str], Path]
 
 
-def test_inline(file: Write) -> None:
+def test_inline(file: Write):
     text = "yo///lang2  http://x///other\n\n\ta///b///lang1 \xa0///other"
     first, second = read_inline(file(text))
     assert (first.words, first.tags) == (("yo", "http://x"), ("lang2", "other"))
@@ -21,14 +21,14 @@ def test_inline(file: Write) -> None:
 @pytest.mark.parametrize(
     ("name", "lines", "words"), [("train.enes.txt", 7819, 93_416), ("test_enes.txt", 868, 10_336)]
 )
-def test_inline_files(data_folder: Path, name: str, lines: int, words: int) -> None:
+def test_inline_files(data_folder: Path, name: str, lines: int, words: int):
     read = read_inline(data_folder / "code_switched/spanglish_lid_calcs" / name)
     tags = Counter(tag for sentence in read for tag in sentence.tags)
     assert (len(read), tags.total()) == (lines, words)
     assert set(tags) == {"lang1", "lang2", "other", "ne", "ambiguous", "mixed"}
 
 
-def test_csv_fields_are_quoted(file: Write) -> None:
+def test_csv_fields_are_quoted(file: Write):
     rows = 's0,"tha,",Other\r\ns0,"""",Other\r\ns0,gujarat ,B-Loc\r\n""\r\n\r\ns1,\xa0,Other\r\n'
     first, second = read_csv(file("\ufeffSent,Word,Tag\r\n" + rows + "\r\ns1,a b,I-Per"))
     assert (first.words, first.tags) == (("tha,", '"', "gujarat"), ("O", "O", "B-Loc"))
@@ -36,14 +36,14 @@ def test_csv_fields_are_quoted(file: Write) -> None:
     assert second.words == ("\xa0", "a b"), "a blank row does not end what its name goes on with"
 
 
-def test_a_csv_sentence_named_once(file: Write) -> None:
+def test_a_csv_sentence_named_once(file: Write):
     rows = "Sent,Word,Tag\ns0,Ana,B-Per\n,lives,Other\n\n,here,Other\ns1,Rain,Other\n,falls,Other\n"
     read = read_csv(file(rows))
     assert [s.words for s in read] == [("Ana", "lives", "here"), ("Rain", "falls")]
     assert [s.metadata["sent_id"] for s in read] == ["s0", "s1"]
 
 
-def test_csv_columns_by_name(file: Write) -> None:
+def test_csv_columns_by_name(file: Write):
     (sentence,) = read_csv(
         file("tok;x;label;id\na;?;Other;1\n"),
         sentence_column="id",
@@ -55,7 +55,7 @@ def test_csv_columns_by_name(file: Write) -> None:
     assert (sentence.words, sentence.tags) == (("a",), ("Other",))
 
 
-def test_hinglish_tweets(data_folder: Path) -> None:
+def test_hinglish_tweets(data_folder: Path):
     read = read_csv(data_folder / "code_switched/hinglish_ner/annotatedData.csv")
     assert len(read) == len({sentence.metadata["sent_id"] for sentence in read}) == 3085
     tags = Counter(tag for sentence in read for tag in sentence.tags)
@@ -67,7 +67,7 @@ def test_hinglish_tweets(data_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "count"), [("es-en.0-5000.txt", 8667), ("de-en.5000-6500.txt", 2827)]
 )
-def test_dictionary_files(data_folder: Path, name: str, count: int) -> None:
+def test_dictionary_files(data_folder: Path, name: str, count: int):
     path = data_folder / "bilingual_dictionaries" / "muse" / name
     expected = [tuple(line.split()) for line in path.read_text("utf-8").splitlines()]
     assert len(expected) == count
@@ -78,18 +78,18 @@ def test_dictionary_files(data_folder: Path, name: str, count: int) -> None:
     "text",
     ["perro dog\nsol sun", "perro   dog\n\n  \n\t\nsol \t sun  \n\n", "perro dog\r\nsol sun"],
 )
-def test_dictionary_lines(file: Write, text: str) -> None:
+def test_dictionary_lines(file: Write, text: str):
     assert read_dictionary(file(text)) == [("perro", "dog"), ("sol", "sun")]
 
 
-def test_only_a_tab_separates_where_there_is_one(file: Write) -> None:
+def test_only_a_tab_separates_where_there_is_one(file: Write):
     pairs = [("por favor", "please"), ("perro", "hot dog"), ("perro", "hot dog"), ("a\xa0b", "c")]
     assert (
         read_dictionary(file("por favor\tplease\n" + "perro\thot dog \n" * 2 + "a\xa0b c")) == pairs
     )
 
 
-def test_sentimix(file: Write) -> None:
+def test_sentimix(file: Write):
     text = "meta\t1\tneutral\n@\tO\nmeta\tEng\n\nmeta\t2\tpositive\n\xa0\tO\n"
     first, second = read_sentimix(file(text))
     assert (first.words, first.tags, first.languages) == (("@", "meta"), *[("O", "Eng")] * 2)
@@ -97,7 +97,7 @@ def test_sentimix(file: Write) -> None:
     assert (first.label, second.label, second.words) == ("neutral", "positive", ("\xa0",))
 
 
-def test_sentimix_file(data_folder: Path) -> None:
+def test_sentimix_file(data_folder: Path):
     read = read_sentimix(data_folder / "code_switched/hinglish_sentimix/dev_3k_split_conll.txt")
     assert (len(read), sum(map(len, read))) == (3000, 78_678)
     sentiments = Counter(sentence.label for sentence in read)
@@ -113,7 +113,7 @@ def test_sentimix_file(data_folder: Path) -> None:
         (": O\nTâi-oân B-LOC\n\na O", None),
     ],
 )
-def test_wikiann_layouts(file: Write, text: str, languages: tuple[str, ...] | None) -> None:
+def test_wikiann_layouts(file: Write, text: str, languages: tuple[str, ...] | None):
     first, second = read_wikiann(file(text))
     assert (first.words, first.tags) == ((":", "Tâi-oân"), ("O", "B-LOC"))
     assert (first.languages, second.words) == (languages, ("a",))
@@ -123,13 +123,13 @@ def test_wikiann_layouts(file: Write, text: str, languages: tuple[str, ...] | No
     ("path", "sentences", "words"),
     [("high_resource/de/test.conllu", 1140, 10_856), ("low_resource/yor/test.txt", 100, 503)],
 )
-def test_wikiann_files(data_folder: Path, path: str, sentences: int, words: int) -> None:
+def test_wikiann_files(data_folder: Path, path: str, sentences: int, words: int):
     read = read_wikiann(data_folder / "wikiann" / path)
     assert (len(read), sum(map(len, read))) == (sentences, words)
     assert {tag[2:] for s in read for tag in s.tags if tag != "O"} == {"PER", "ORG", "LOC"}
 
 
-def test_wikiann_as_distributed(data_folder: Path) -> None:
+def test_wikiann_as_distributed(data_folder: Path):
     folder = data_folder / "format_samples/wikiann"
     files = [path for path in folder.glob("*/*") if path.is_file()]
     assert len(files) == 45

@@ -33,7 +33,7 @@ def written(found: list[tuple[str, int, int]], length: int, *, iob1: bool) -> tu
     return tuple(labels)
 
 
-def test_equals_the_oracle() -> None:
+def test_equals_the_oracle():
     for tags in SENTENCES:
         found = chunks(tags)
         iob2 = written(found, len(tags), iob1=False)
@@ -51,11 +51,11 @@ def test_equals_the_oracle() -> None:
         ("I-A-B I-A", "B-A-B B-A"),
     ],
 )
-def test_known(iob1: str, expected: str) -> None:
+def test_known(iob1: str, expected: str):
     assert to_iob2(iter(iob1.split())) == tuple(expected.split())
 
 
-def test_other_labels_are_refused() -> None:
+def test_other_labels_are_refused():
     rule = r"^labels must be O, B-<type> or I-<type>, got 'E-PER'"
     refused(ValueError, rule, to_iob2, ["O", "E-PER"])
     refused(TypeError, r"^tags must be the labels of a sentence, got the string 'O'$", to_iob2, "O")

@@ -37,13 +37,13 @@ NONE = (MISSING_TAG, MISSING_TAG)
         ("sa_spaeng", "#gsparty\tmixed\n", ("#gsparty",), ("mixed",), ("mixed",), {}),
     ],
 )
-def test_tasks(file, task, text, words, tags, languages, metadata) -> None:
+def test_tasks(file, task, text, words, tags, languages, metadata):
     expected = TaggedSentence(words, tags, languages, metadata, metadata.get("sentiment"))
     assert read_lince(file(text), task=task) == [expected]
 
 
 @pytest.mark.parametrize("task", LINCE_TASKS)
-def test_real_files(data_folder: Path, task: str) -> None:
+def test_real_files(data_folder: Path, task: str):
     folder = data_folder / "format_samples/lince" / task
     for split in ("train", "dev"):
         read = read_lince(folder / f"{split}.conll", task=task)
@@ -58,7 +58,7 @@ def test_real_files(data_folder: Path, task: str) -> None:
         assert (sentence.languages is None) == (task == "ner_msaea" or task.startswith("lid"))
 
 
-def test_predictions(tmp_path: Path) -> None:
+def test_predictions(tmp_path: Path):
     path = tmp_path / "ner_spaeng.txt"
     tagged = TaggedSentence(("a", "b"), ("B-LOC", "I-LOC"))
     write_lince_predictions(path, [["O", "B-PER"], iter("O"), tagged])

@@ -45,13 +45,13 @@ XNLI = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
         ("csv", "Sent,Word,Tag\n1,hola,Other\n", {}),
     ],
 )
-def test_every_format_by_name(file: Write, name: str, text: str, options: dict[str, str]) -> None:
+def test_every_format_by_name(file: Write, name: str, text: str, options: dict[str, str]):
     read = read_tagged(path := file(text), name, **options)
     assert read == getattr(data, f"read_{name}")(path, **options)
     assert (read[0].words, read[0].tags) == (("hola",), ("O",))
 
 
-def test_only_line_feeds_end_a_line_and_only_blanks_separate(file: Write) -> None:
+def test_only_line_feeds_end_a_line_and_only_blanks_separate(file: Write):
     odd = "a\u2028b\x0c\x85c"
     for text in ("\ufeff{} O\r\n\xa0 O\r\n \t\r\n\r\nd O", "{} O\n\xa0 O\n\n\nd O\n\n\n"):
         words = [sentence.words for sentence in read_conll(file(text.format(odd)))]
@@ -59,12 +59,12 @@ def test_only_line_feeds_end_a_line_and_only_blanks_separate(file: Write) -> Non
 
 
 @pytest.mark.parametrize("read", TAGGED)
-def test_a_file_without_words_has_no_sentence(file: Write, read: Callable[[Path], Any]) -> None:
+def test_a_file_without_words_has_no_sentence(file: Write, read: Callable[[Path], Any]):
     assert [read(file(text)) for text in ("", "\n \t\n", "\ufeff")] == [[], [], []]
 
 
 @pytest.mark.parametrize("read", [*TAGGED, read_csv, read_dictionary, read_pawsx, read_xnli])
-def test_files_that_cannot_be_read(file: Write, read: Callable[..., Any], tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(file: Write, read: Callable[..., Any], tmp_path: Path):
     latin = file("\n\udcf1 O")
     refused(
         ValueError, "file must be utf-8 text, got byte 0xf1 on line 2; .*encoding=", read, latin
@@ -72,7 +72,7 @@ def test_files_that_cannot_be_read(file: Write, read: Callable[..., Any], tmp_pa
     refused(FileNotFoundError, "path must name a file, got nothing at", read, tmp_path / "none")
 
 
-def test_another_encoding(file: Write) -> None:
+def test_another_encoding(file: Write):
     assert read_conll(file("ni\udcf1o O"), encoding="latin-1")[0].words == ("niño",)
     pair = file("")
     pair.write_bytes("sol sun\n".encode("utf-16"))
@@ -134,11 +134,11 @@ MALFORMED = [
 @pytest.mark.parametrize(("read", "text", "message"), MALFORMED)
 def test_malformed_lines_are_named(
     file: Write, read: Callable[[Path], Any], text: str, message: str
-) -> None:
+):
     refused(ValueError, message, read, file(text))
 
 
-def test_a_sentence_has_a_tag_and_a_language_for_each_word() -> None:
+def test_a_sentence_has_a_tag_and_a_language_for_each_word():
     rule = "^{} must be as many as the words, 1, got 2$"
     refused(ValueError, rule.format("tags"), TaggedSentence, ("a",), ("X", "Y"))
     refused(ValueError, rule.format("languages"), TaggedSentence, ("a",), ("X",), ("en", "es"))

@@ -20,7 +20,7 @@ def whole(pair: str, tag: str) -> list[TaggedSentence]:
 
 
 @pairs
-def test_about_300_distinct_sentences(pair: str) -> None:
+def test_about_300_distinct_sentences(pair: str):
     holders: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
     sentences = whole(pair, "upos")
     for index, sentence in enumerate(sentences):
@@ -38,7 +38,7 @@ def test_about_300_distinct_sentences(pair: str) -> None:
 
 
 @pairs
-def test_tags_are_valid(pair: str) -> None:
+def test_tags_are_valid(pair: str):
     parts = whole(pair, "upos")
     assert all(to_universal_tags(tag, tagset="ud") for part in parts for tag in part.tags)
     for sentence, part in zip(whole(pair, "entities"), parts, strict=True):
@@ -49,7 +49,7 @@ def test_tags_are_valid(pair: str) -> None:
 
 
 @pairs
-def test_both_languages_in_every_sentence(pair: str) -> None:
+def test_both_languages_in_every_sentence(pair: str):
     spoken = set(pair.split("-"))
     for sentence in whole(pair, "upos"):
         assert spoken <= set(sentence.languages or ()), sentence.words
@@ -65,5 +65,5 @@ def test_both_languages_in_every_sentence(pair: str) -> None:
         ({"tag": "ner"}, "tag must be one of 'upos', 'entities', got 'ner'"),
     ],
 )
-def test_unknown_names(options: dict[str, str], message: str) -> None:
+def test_unknown_names(options: dict[str, str], message: str):
     refused(ValueError, message, load_sample, **options)

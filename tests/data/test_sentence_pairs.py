@@ -26,7 +26,7 @@ PAWSX = (
 )
 
 
-def test_xnli(file: Write) -> None:
+def test_xnli(file: Write):
     first, second, third = read_xnli(file(XNLI))
     assert first.first == ("Y", "él", "dijo:", '"Mamá.')
     assert first.second == ("Llamó", "a", "casa.")
@@ -36,7 +36,7 @@ def test_xnli(file: Write) -> None:
     assert (second.first, third.second) == (("Sí\xa0!",), ("他没说话",))
 
 
-def test_xnli_of_one_language(file: Write) -> None:
+def test_xnli_of_one_language(file: Write):
     path = file(XNLI)
     assert read_xnli(path, language="es") == read_xnli(path)[:2]
     (pair,) = read_xnli(path, language="zh", tokenized=True)
@@ -44,7 +44,7 @@ def test_xnli_of_one_language(file: Write) -> None:
     assert read_xnli(file(XNLI_HEAD)) == []
 
 
-def test_pawsx(file: Write) -> None:
+def test_pawsx(file: Write):
     first, second, third = read_pawsx(file(PAWSX))
     assert first == SentencePair(
         ("El", '"perro', ",", "corre", "."), ("Un", "perro", "corre", "."), "1", {"pair_id": "1"}
@@ -53,6 +53,6 @@ def test_pawsx(file: Write) -> None:
     assert (third.first, third.second) == ((), ())
 
 
-def test_line_ends_and_order_of_columns(file: Write) -> None:
+def test_line_ends_and_order_of_columns(file: Write):
     text = "\ufefflabel\tsentence2\tmore\tsentence1\tid\r\n1\tb c\t?\ta\t5\r\n\r\n"
     assert read_pawsx(file(text)) == [SentencePair(("a",), ("b", "c"), "1", {"pair_id": "5"})]

@@ -22,7 +22,7 @@ def expected(cnn: pe.CharCNN, characters: list[int]) -> list[float]:
 
 
 @torch.no_grad()
-def test_words_of_all_lengths_side_by_side(cnn: pe.CharCNN) -> None:
+def test_words_of_all_lengths_side_by_side(cnn: pe.CharCNN):
     """Shorter than a kernel, as long, and longer."""
     words = [[3, 4, 5, 6, 7], [8], [], [9, 10], [3, 8, 8, 5, 12, 11, 2, 1, 7]]
     ids = torch.tensor([[*word, *[0] * (9 - len(word))] for word in words])
@@ -39,6 +39,6 @@ def test_words_of_all_lengths_side_by_side(cnn: pe.CharCNN) -> None:
         ({"kernel_sizes": ()}, r"^kernel_sizes must name 1 to 2 widths, got 0$"),
     ],
 )
-def test_wrong_constructions(options, message) -> None:
+def test_wrong_constructions(options, message):
     with pytest.raises(ValueError, match=message):
         pe.CharCNN(**{"num_characters": 5, "embedding_dim": 2, **options})

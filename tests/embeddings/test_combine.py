@@ -24,20 +24,20 @@ def tensor(values: list) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_concat_is_equation_1(xs) -> None:
+def test_concat_is_equation_1(xs):
     torch.testing.assert_close(
         ConcatCombiner(DIMS)(xs), tensor([oracles.concat(row) for row in rows(xs)])
     )
 
 
-def test_linear_is_a_sum_of_projections(xs) -> None:
+def test_linear_is_a_sum_of_projections(xs):
     combiner = LinearCombiner(DIMS, 11, bias=True).double()
     weights = [block.tolist() for block in combiner.projection.weight.split(DIMS, dim=1)]
     expected = tensor([oracles.linear(row, weights) for row in rows(xs)]) + combiner.projection.bias
     torch.testing.assert_close(combiner(xs), expected)
 
 
-def test_attention_by_dimension_is_equations_2_to_4(xs) -> None:
+def test_attention_by_dimension_is_equations_2_to_4(xs):
     combiner = AttentionCombiner(DIMS, 11).double()
     weights = [projection.weight.tolist() for projection in combiner.projections]
     expected = [oracles.attention_by_dimension(row, weights) for row in rows(xs)]
@@ -46,7 +46,7 @@ def test_attention_by_dimension_is_equations_2_to_4(xs) -> None:
     torch.testing.assert_close(alphas, tensor([alpha for _, alpha in expected]).transpose(0, 1))
 
 
-def test_attention_by_source_has_one_weight_a_source(xs) -> None:
+def test_attention_by_source_has_one_weight_a_source(xs):
     combiner = AttentionCombiner(DIMS, 11, attention="source").double()
     weights = [projection.weight.tolist() for projection in combiner.projections]
     scorer = combiner.scorer.weight[0].tolist()
@@ -68,5 +68,5 @@ def test_attention_by_source_has_one_weight_a_source(xs) -> None:
         ),
     ],
 )
-def test_wrong_constructions(build, message: str) -> None:
+def test_wrong_constructions(build, message: str):
     refused(ValueError, f"^{message}$", build)

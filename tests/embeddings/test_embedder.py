@@ -9,7 +9,7 @@ from toys import TAGS, ToyWordEncoder, toy_lexicon
 import polyembed as pe
 
 
-def test_only_an_extension_extends() -> None:
+def test_only_an_extension_extends():
     lexicon = toy_lexicon()
     embedder = hierarchical(lexicon)
     assert embedder.with_lexicon(toy_lexicon()) is embedder
@@ -30,7 +30,7 @@ def test_only_an_extension_extends() -> None:
 @pytest.mark.parametrize(
     "wrong", [pe.LSTMSequenceEncoder(3), pe.CharCNN(11, 5), nn.Embedding(9, 5), "word"]
 )
-def test_what_is_not_a_word_embedder_is_refused(wrong) -> None:
+def test_what_is_not_a_word_embedder_is_refused(wrong):
     rule = rf"must be a word embedder \(.* nn.Embedding, Source.*\), got {type(wrong).__name__}$"
     for build in (
         lambda: pe.MetaEmbedding.concat([vector_source(toy_lexicon()), wrong]),
@@ -42,7 +42,7 @@ def test_what_is_not_a_word_embedder_is_refused(wrong) -> None:
 
 
 @pytest.mark.parametrize("wrap", [pe.UniqueWords, pe.bake])
-def test_a_contextual_embedder_cannot_be_computed_by_type(wrap) -> None:
+def test_a_contextual_embedder_cannot_be_computed_by_type(wrap):
     mixed = pe.MetaEmbedding.concat([hierarchical(toy_lexicon()), ToyWordEncoder(5)])
     rule = r"^embedder must be a type embedder: a word's vector must not depend on"
     for embedder in (ToyWordEncoder(5), mixed):

@@ -17,7 +17,7 @@ def embedders() -> list[pe.SourceEmbedding]:
     return [toy_table(3, 11), toy_table(5, 11)]
 
 
-def test_combines_what_the_embedders_give(embedders) -> None:
+def test_combines_what_the_embedders_give(embedders):
     for meta in (
         pe.MetaEmbedding.concat(embedders),
         pe.MetaEmbedding.linear(embedders, embedding_dim=7, bias=True),
@@ -30,7 +30,7 @@ def test_combines_what_the_embedders_give(embedders) -> None:
 
 
 @pytest.mark.parametrize("attention", ["dimension", "source"])
-def test_contributions_are_shares_of_the_lengths_in_equation_4(embedders, attention: str) -> None:
+def test_contributions_are_shares_of_the_lengths_in_equation_4(embedders, attention: str):
     meta = pe.MetaEmbedding.self_attention(
         embedders, embedding_dim=7, attention=attention
     ).requires_grad_(False)
@@ -50,7 +50,7 @@ def test_contributions_are_shares_of_the_lengths_in_equation_4(embedders, attent
     assert torch.equal(meta.contributions(IDS), torch.full((2, *IDS.shape), 0.5))
 
 
-def test_parts_of_hme_are_submodules_of_their_names() -> None:
+def test_parts_of_hme_are_submodules_of_their_names():
     characters, words = toy_table(5, 11), toy_table(2, 11)
     hme = pe.HierarchicalMetaEmbedding(characters=characters, words=words)
     assert (hme.words, hme.subwords, hme.characters) == (words, None, characters)
@@ -66,7 +66,7 @@ def mixed(lexicon: pe.Lexicon) -> pe.MetaEmbedding:
     return pe.MetaEmbedding.self_attention(members, embedding_dim=7)
 
 
-def test_a_mixed_meta_embedding_combines_both_kinds() -> None:
+def test_a_mixed_meta_embedding_combines_both_kinds():
     lexicon = toy_lexicon()
     embedder = mixed(lexicon)
     assert (embedder.lexicon, embedder.num_embeddings) == (None, 0)
@@ -79,7 +79,7 @@ def test_a_mixed_meta_embedding_combines_both_kinds() -> None:
     assert embedder.attention_weights((ids, pieces)).shape == (2, *ids.shape, 7)
 
 
-def test_a_tagger_over_a_mixed_embedder_trains_predicts_and_is_saved(tmp_path) -> None:
+def test_a_tagger_over_a_mixed_embedder_trains_predicts_and_is_saved(tmp_path):
     embedder = pe.HierarchicalMetaEmbedding(
         words=mixed(toy_lexicon()), characters=characters(toy_lexicon())
     )
@@ -129,6 +129,6 @@ def fit_together(*lexicons: list[str]) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(call, error: type[Exception], message: str) -> None:
+def test_what_does_not_fit_is_refused(call, error: type[Exception], message: str):
     refused(error, f"^{message}", call, mixed(toy_lexicon()).encode(SENTENCES)[0])
     fit_together(["me"], ["me"])

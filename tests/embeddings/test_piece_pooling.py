@@ -11,13 +11,13 @@ from polyembed.embeddings.piece_pooling import PieceMean
 IDS = torch.tensor([[3, 4, 5], [6, 0, 0], [0, 0, 0]])
 
 
-def test_mean_equals_the_loop() -> None:
+def test_mean_equals_the_loop():
     table = torch.randn(11, 4, dtype=torch.float64)
     expected = [oracles.masked_mean(table[row].tolist(), row.ne(0).tolist()) for row in IDS]
     torch.testing.assert_close(PieceMean(table)(IDS), torch.tensor(expected, dtype=torch.float64))
 
 
-def test_transformer_adds_up_its_pieces() -> None:
+def test_transformer_adds_up_its_pieces():
     table = torch.randn(11, 4, dtype=torch.float64)
     options = {"hidden_size": 6, "num_heads": 2, "feed_forward_size": 7, "kernel_size": 3}
     encoder = pe.embeddings.PieceTransformer(table, **options).double().eval()
@@ -28,7 +28,7 @@ def test_transformer_adds_up_its_pieces() -> None:
     assert encoder(IDS)[2].eq(0).all()
 
 
-def test_one_table_for_several_parts(tmp_path) -> None:
+def test_one_table_for_several_parts(tmp_path):
     lexicon = toy_lexicon()
     table = torch.randn(lexicon.num_characters, 4)
     frozen, other, trained = (PieceMean(table, freeze=i < 2) for i in range(3))
@@ -48,6 +48,6 @@ def test_one_table_for_several_parts(tmp_path) -> None:
         ({"kernel_size": 2}, r"^kernel_size must be odd, got 2$"),
     ],
 )
-def test_wrong_sizes(options, message) -> None:
+def test_wrong_sizes(options, message):
     with pytest.raises(ValueError, match=message):
         pe.embeddings.PieceTransformer(torch.randn(11, 4), **options)

@@ -11,7 +11,7 @@ import polyembed as pe
 IDS = torch.tensor([[2, 3, 2, 0], [8, 2, 3, 0], [1, 1, 0, 0]])
 
 
-def test_unique_words_have_the_embedders_values_and_gradients() -> None:
+def test_unique_words_have_the_embedders_values_and_gradients():
     plain = hierarchical(toy_lexicon()).double()
     unique = pe.UniqueWords(plain)
     parameters = [parameter for parameter in plain.parameters() if parameter.requires_grad]
@@ -22,7 +22,7 @@ def test_unique_words_have_the_embedders_values_and_gradients() -> None:
     torch.testing.assert_close(gradients, expected)
 
 
-def test_unique_words_are_asked_for_once_and_share_their_dropout() -> None:
+def test_unique_words_are_asked_for_once_and_share_their_dropout():
     class Counting(pe.SourceEmbedding):
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             self.asked = ids.tolist()
@@ -40,7 +40,7 @@ def test_unique_words_are_asked_for_once_and_share_their_dropout() -> None:
     assert not torch.equal(vectors[0, 0], unique(IDS)[0, 0])
 
 
-def test_baked_numbers_are_the_embedders_in_evaluation_mode(monkeypatch) -> None:
+def test_baked_numbers_are_the_embedders_in_evaluation_mode(monkeypatch):
     monkeypatch.setattr("polyembed.embeddings.precomputed.CHUNK", 2)
     lexicon = toy_lexicon()
     cnn = pe.CharCNN(lexicon.num_characters, 5, dropout=0.5)
@@ -63,7 +63,7 @@ def test_baked_numbers_are_the_embedders_in_evaluation_mode(monkeypatch) -> None
     torch.testing.assert_close(more(torch.arange(12)), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_word_costs_one_row_whatever_was_baked() -> None:
+def test_a_word_costs_one_row_whatever_was_baked():
     """As many kernels for ten sources, pieces and characters as for one table."""
 
     def operations(embedder: nn.Module) -> int:

@@ -12,7 +12,7 @@ from toys import NEW_WORDS, WORDS, ToyVectors, toy_lexicon
 import polyembed as pe
 
 
-def test_rows_are_the_sources_and_special_rows_are_zero() -> None:
+def test_rows_are_the_sources_and_special_rows_are_zero():
     lexicon, source = toy_lexicon(), ToyVectors(5)
     embedder = pe.SourceEmbedding(source, lexicon)
     assert embedder.weight[:2].eq(0).all()
@@ -30,7 +30,7 @@ class Numbers:
         return np.array(words).astype(np.float32)[:, None].repeat(self.dim, axis=1)
 
 
-def test_beside_a_large_table_there_is_no_second_one() -> None:
+def test_beside_a_large_table_there_is_no_second_one():
     lexicon = pe.Lexicon(map(str, range(70_000)))
     tracemalloc.start()
     try:
@@ -43,7 +43,7 @@ def test_beside_a_large_table_there_is_no_second_one() -> None:
     assert peak - held < 0.5 * held
 
 
-def test_extending_leaves_the_trained_parameter_where_it_is() -> None:
+def test_extending_leaves_the_trained_parameter_where_it_is():
     lexicon = toy_lexicon()
     embedder = pe.SourceEmbedding(ToyVectors(5), lexicon, freeze=False)
     weight = embedder.weight
@@ -58,7 +58,7 @@ def test_extending_leaves_the_trained_parameter_where_it_is() -> None:
     assert weight.grad[3:].eq(0).all()
 
 
-def test_without_a_source_later_words_are_unknown_and_all_rows_are_saved(tmp_path) -> None:
+def test_without_a_source_later_words_are_unknown_and_all_rows_are_saved(tmp_path):
     lexicon = toy_lexicon()
     plain = nn.Embedding(len(lexicon), 5)
     embedder = pe.SourceEmbedding.from_embedding(plain, lexicon)
@@ -72,7 +72,7 @@ def test_without_a_source_later_words_are_unknown_and_all_rows_are_saved(tmp_pat
 
 
 @pytest.mark.parametrize(("freeze", "dtype"), [(True, torch.float16), (False, torch.float32)])
-def test_attaching_fills_what_was_left_out(tmp_path, freeze, dtype) -> None:
+def test_attaching_fills_what_was_left_out(tmp_path, freeze, dtype):
     table = pe.SourceEmbedding(ToyVectors(5), toy_lexicon(), freeze=freeze).to(dtype)
     embedder = table.with_words(NEW_WORDS)
     embedder.save_pretrained(tmp_path, save_sources=False, copy_vectors=False)
@@ -89,7 +89,7 @@ def test_attaching_fills_what_was_left_out(tmp_path, freeze, dtype) -> None:
     assert torch.equal(pe.SourceEmbedding.from_pretrained(tmp_path)(ids), embedder(ids))
 
 
-def test_a_source_of_another_shape_or_with_nan_is_refused() -> None:
+def test_a_source_of_another_shape_or_with_nan_is_refused():
     class Spoilt(ToyVectors):
         def vectors(self, words: list[str]) -> np.ndarray:
             rows = super().vectors(words)
@@ -101,7 +101,7 @@ def test_a_source_of_another_shape_or_with_nan_is_refused() -> None:
     refused(ValueError, rule, pe.SourceEmbedding, Spoilt(9), toy_lexicon())
 
 
-def test_a_plain_embedding_keeps_its_padding() -> None:
+def test_a_plain_embedding_keeps_its_padding():
     plain = nn.Embedding(11, 5, padding_idx=0)
     words = pe.Lexicon(map(str, range(9)))
     embedder = pe.SourceEmbedding.from_embedding(plain, words)

@@ -14,7 +14,7 @@ def characters(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
     ).eval()
 
 
-def test_a_word_is_its_encoded_spelling() -> None:
+def test_a_word_is_its_encoded_spelling():
     """Also after an average of weights in time, which is of numbers alone."""
     lexicon = toy_lexicon()
     averaged = AveragedModel(characters(lexicon), multi_avg_fn=get_ema_multi_avg_fn(0.9))
@@ -32,7 +32,7 @@ def test_a_word_is_its_encoded_spelling() -> None:
     assert found[1, 1].eq(0).all()
 
 
-def test_pieces_are_averaged() -> None:
+def test_pieces_are_averaged():
     lexicon, pieces = toy_lexicon(), ToyPieces(4)
     embedder = pe.SpelledEmbedding.from_pieces(pieces, lexicon)
     expected = torch.stack(
@@ -43,7 +43,7 @@ def test_pieces_are_averaged() -> None:
     assert not embedder.encoder.weight.requires_grad
 
 
-def test_a_longer_word_widens_the_table() -> None:
+def test_a_longer_word_widens_the_table():
     lexicon = toy_lexicon()
     embedder = characters(lexicon)
     before = embedder(torch.arange(len(lexicon)))
@@ -55,7 +55,7 @@ def test_a_longer_word_widens_the_table() -> None:
     assert embedder.table.weight.dtype == torch.int64
 
 
-def test_an_encoder_for_other_units_is_refused() -> None:
+def test_an_encoder_for_other_units_is_refused():
     lexicon = toy_lexicon()
     count = lexicon.num_characters
     for encoder, units in ((pe.CharCNN(count + 1, 5), count + 1), (torch.nn.Linear(3, 3), None)):
@@ -63,7 +63,7 @@ def test_an_encoder_for_other_units_is_refused() -> None:
         refused(ValueError, rule, pe.SpelledEmbedding.from_characters, lexicon, encoder)
 
 
-def test_words_without_units_are_spelled_like_the_unknown_one() -> None:
+def test_words_without_units_are_spelled_like_the_unknown_one():
     class Dropping(ToyPieces):
         def piece_ids(self, words: list[str]) -> list[list[int]]:
             return [

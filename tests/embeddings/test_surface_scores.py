@@ -38,7 +38,7 @@ def fill(tagger: pe.SequenceTagger) -> pe.SequenceTagger:
 
 
 @torch.no_grad()
-def test_a_score_is_the_sum_over_features_of_the_window() -> None:
+def test_a_score_is_the_sum_over_features_of_the_window():
     tagger = fill(linear_tagger(window=1))
     words = ["me", "Gusta", "song"]
     own, near = tagger.embedder.embedders
@@ -60,7 +60,7 @@ def test_a_score_is_the_sum_over_features_of_the_window() -> None:
     torch.testing.assert_close(tagger.emissions(inputs, mask)[0], expected)
 
 
-def test_features_left_out_in_training_keep_the_mean() -> None:
+def test_features_left_out_in_training_keep_the_mean():
     layer = FeatureSum(10, 2, dropout=0.5)
     nn.init.ones_(layer.embedding.weight)
     ids = torch.tensor([[1, 2, 3, 0]]).expand(4000, 4)
@@ -73,7 +73,7 @@ def test_features_left_out_in_training_keep_the_mean() -> None:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_it_learns_and_is_saved(deep, tmp_path) -> None:
+def test_it_learns_and_is_saved(deep, tmp_path):
     sentences = [
         TaggedSentence(tuple(words), tuple(TAGS[len(word) % len(TAGS)] for word in words))
         for words in SENTENCES
@@ -94,7 +94,7 @@ def test_it_learns_and_is_saved(deep, tmp_path) -> None:
         assert model.predict(SENTENCES) == [list(sentence.tags) for sentence in sentences]
 
 
-def test_it_exports() -> None:
+def test_it_exports():
     rule = r"^tagger\.encoder must be without recurrence"
     refused(TypeError, rule, export_program, linear_tagger(deep=True).eval())
     tagger = fill(linear_tagger())

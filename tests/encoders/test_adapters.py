@@ -50,7 +50,7 @@ def trained(module: nn.Module) -> set[str]:
     return {name for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
-def test_reads_as_peft_does() -> None:
+def test_reads_as_peft_does():
     model = lora().eval()
     words = encoder(model, fusion=pe.ScalarMix(4)).eval()
     pieces = words.pieces(WORDS)
@@ -82,7 +82,7 @@ def ia3() -> nn.Module:
         lambda: lora(with_head(), task_type="TOKEN_CLS"),
     ],
 )
-def test_saved_and_opened(build, tmp_path) -> None:
+def test_saved_and_opened(build, tmp_path):
     tagger = pe.TokenClassifier(encoder(build()), TAGS).eval()
     tagger.save_pretrained(tmp_path)
     again = pe.TokenClassifier.from_pretrained(tmp_path)
@@ -91,7 +91,7 @@ def test_saved_and_opened(build, tmp_path) -> None:
     assert trained(again) == trained(tagger)
 
 
-def test_a_meta_step_over_adapters() -> None:
+def test_a_meta_step_over_adapters():
     tagger = pe.TokenClassifier(encoder(), TAGS, dropout=0.0).double()
     rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3).double()
     adapters = [p for name, p in tagger.named_parameters() if "lora_" in name]
@@ -128,12 +128,12 @@ def prompts() -> nn.Module:
         (prompts, "^model must have adapters inside its layers, as LoRA, got PromptTuningConfig"),
     ],
 )
-def test_what_cannot_be_built_again_is_not_saved(build, message, tmp_path) -> None:
+def test_what_cannot_be_built_again_is_not_saved(build, message, tmp_path):
     refused(TypeError, message, lambda: encoder(build()).save_pretrained(tmp_path))
     assert not (tmp_path / "config.json").exists()
 
 
-def test_a_folder_that_names_a_package_is_refused(tmp_path) -> None:
+def test_a_folder_that_names_a_package_is_refused(tmp_path):
     encoder().save_pretrained(tmp_path)
     [path] = tmp_path.glob("adapter-*/adapter_config.json")
     config = json.loads(path.read_text())

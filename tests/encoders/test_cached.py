@@ -32,7 +32,7 @@ def stored(
 
 
 @pytest.mark.parametrize("held", [len(SENTENCES), 2, 0])
-def test_reads_what_the_encoder_computes(tmp_path, held) -> None:
+def test_reads_what_the_encoder_computes(tmp_path, held):
     encoder = build_encoder(pooling="mean")
     expected = encoder(encoder.encode(SENTENCES)[0])
     encoder.train()  # it runs in evaluation mode all the same
@@ -45,7 +45,7 @@ def test_reads_what_the_encoder_computes(tmp_path, held) -> None:
     assert encoder.training
 
 
-def test_a_row_that_is_computed_in_low_precision_rounds_no_other(tmp_path) -> None:
+def test_a_row_that_is_computed_in_low_precision_rounds_no_other(tmp_path):
     """The first row's dtype was that of the batch."""
     embedder = stored(tmp_path)
     alone = embedder.encode([["me"]])[0].features[0]
@@ -53,7 +53,7 @@ def test_a_row_that_is_computed_in_low_precision_rounds_no_other(tmp_path) -> No
     assert torch.equal(embedder.encode([["song"], ["me"]])[0].features[1], alone)
 
 
-def test_a_folder_is_written_whole_or_not_at_all(tmp_path) -> None:
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
     encoder = build_encoder()
     for value in encoder.model.embeddings.LayerNorm.parameters():
         value.data.mul_(1e6)
@@ -66,7 +66,7 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path) -> None:
     refused(FileExistsError, "exists: CachedEmbedder", cache_features, encoder, [], tmp_path / "a")
 
 
-def test_damaged_stores_are_refused(tmp_path) -> None:
+def test_damaged_stores_are_refused(tmp_path):
     refused(FileNotFoundError, "cache_features writes such a folder", FeatureStore, tmp_path)
     folder = cache_features(build_encoder(), ONCE, tmp_path / "store").folder
     index = json.loads((folder / "index.json").read_text())
@@ -83,7 +83,7 @@ def test_damaged_stores_are_refused(tmp_path) -> None:
         ([1, 3], pe.DLFA(8, 1, branches="local"), pe.DLFA(8, 1, branches="local")),
     ],
 )
-def test_fusions_over_stored_layers(tmp_path, layers, fusion, same) -> None:
+def test_fusions_over_stored_layers(tmp_path, layers, fusion, same):
     embedder = stored(tmp_path, layers=layers, fusion=fusion, normalize=None).eval()
     same.load_state_dict(fusion.state_dict())
     whole = build_encoder(fusion=same, pooling="last")
@@ -93,7 +93,7 @@ def test_fusions_over_stored_layers(tmp_path, layers, fusion, same) -> None:
 
 
 @pytest.mark.parametrize("fusion", [pe.LastLayer(), pe.ScalarMix(4)])
-def test_standardises_each_layer(tmp_path, fusion) -> None:
+def test_standardises_each_layer(tmp_path, fusion):
     embedder = stored(tmp_path, ONCE, layers=range(4), fusion=fusion)
     inputs, mask = embedder.encode(ONCE)
     rows = inputs.features[mask]
@@ -103,7 +103,7 @@ def test_standardises_each_layer(tmp_path, fusion) -> None:
     assert (embedder(inputs)[~mask] == 0).all()
 
 
-def test_divides_each_vector_by_its_root_mean_square(tmp_path) -> None:
+def test_divides_each_vector_by_its_root_mean_square(tmp_path):
     embedder = stored(tmp_path, normalize="rms")
     inputs, mask = embedder.encode(SENTENCES)
     rows = inputs.features[mask][:, 0]
@@ -112,7 +112,7 @@ def test_divides_each_vector_by_its_root_mean_square(tmp_path) -> None:
     assert (embedder(inputs)[~mask] == 0).all()
 
 
-def test_words_without_pieces_keep_zeros_and_do_not_count(tmp_path) -> None:
+def test_words_without_pieces_keep_zeros_and_do_not_count(tmp_path):
     encoder, sentences = build_encoder(max_length=4, overflow="truncate"), [*ONCE, ["me"] * 9]
     store = cache_features(encoder, sentences, tmp_path / "store", dtype=torch.float32)
     embedder = CachedEmbedder(encoder, store)
@@ -124,7 +124,7 @@ def test_words_without_pieces_keep_zeros_and_do_not_count(tmp_path) -> None:
     torch.testing.assert_close(embedder.mean[0], rows[rows.any(1)].mean(0))
 
 
-def test_trains_beside_other_embedders_and_tags_any_text(tmp_path, monkeypatch) -> None:
+def test_trains_beside_other_embedders_and_tags_any_text(tmp_path, monkeypatch):
     data = toy_corpus()
     words = [item.words for item in data]
     options = {"layers": range(4), "dtype": torch.float16, "fusion": pe.ScalarMix(4)}
@@ -145,7 +145,7 @@ def test_trains_beside_other_embedders_and_tags_any_text(tmp_path, monkeypatch) 
     assert loaded.predict(texts) == tags
 
 
-def test_attaches_only_its_own_features(tmp_path) -> None:
+def test_attaches_only_its_own_features(tmp_path):
     embedder = stored(tmp_path)
     tokenizer = toy_bpe_tokenizer()
     laser = LaserTop(LaserEncoder(len(tokenizer.dictionary), 4, 3), tokenizer)
@@ -171,11 +171,11 @@ def test_attaches_only_its_own_features(tmp_path) -> None:
         (TypeError, "fusion must be a LayerFusion, such as ScalarMix, got str", {"fusion": "dlfa"}),
     ],
 )
-def test_bad_arguments(tmp_path, error, message, options) -> None:
+def test_bad_arguments(tmp_path, error, message, options):
     refused(error, message, stored, tmp_path, **options)
 
 
-def test_a_refused_encoder_is_not_frozen() -> None:
+def test_a_refused_encoder_is_not_frozen():
     encoder = build_encoder()
     refused(TypeError, "fusion", CachedEmbedder, encoder, fusion="dlfa")
     assert next(encoder.parameters()).requires_grad

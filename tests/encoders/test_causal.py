@@ -16,7 +16,7 @@ def build(name: str, **options) -> pe.PretrainedWordEncoder:
 
 
 @pytest.mark.parametrize("name", CAUSAL_MODELS)
-def test_later_words_and_padding_change_nothing(name) -> None:
+def test_later_words_and_padding_change_nothing(name):
     """No keys and values are kept."""
     encoder, seen = build(name), []
     encoder.model.register_forward_hook(lambda *found: seen.append(found[-1].past_key_values))
@@ -28,7 +28,7 @@ def test_later_words_and_padding_change_nothing(name) -> None:
         assert (batch[2] == 0).all()
 
 
-def test_the_weights_of_a_gguf_file_are_saved_as_plain_numbers(tmp_path) -> None:
+def test_the_weights_of_a_gguf_file_are_saved_as_plain_numbers(tmp_path):
     encoder = build("llama")
     encoder.model.config.quantization_config = SimpleNamespace(quant_method="gguf")
     encoder.model.hf_quantizer = object()

@@ -32,7 +32,7 @@ def module(**options) -> Char2Subword:
     return Char2Subword.for_vocabulary(VOCABULARY, DIM, **{**SMALL, **options})
 
 
-def test_the_equation() -> None:
+def test_the_equation():
     """Each place read by its own weights, projected, scaled and moved."""
     ours = module(num_places=4).double()
     nn.init.normal_(ours.mean)
@@ -50,7 +50,7 @@ def test_the_equation() -> None:
         assert not torch.allclose(vector, expected)
 
 
-def test_spelling() -> None:
+def test_spelling():
     """Both ends of a long piece are read."""
     small = Char2Subword("abc", 3, hidden_size=4, num_heads=1, max_length=4)
     surfaces = [PieceSurface(text, True) for text in ("cab", "", "añb", "abcabc")]
@@ -62,7 +62,7 @@ def test_spelling() -> None:
     assert Char2Subword.for_vocabulary([None, *surfaces], 3, **SMALL).spelling.characters == "abcñ"
 
 
-def test_rows_are_found() -> None:
+def test_rows_are_found():
     """Counted here row by row: the cosine to the own row is above that to every other row."""
     ours = module()
     found = ours.fit_to(table(), VOCABULARY, **QUICK)
@@ -80,7 +80,7 @@ def test_rows_are_found() -> None:
     assert total == pytest.approx(sum(part.cosine * part.rows for part in parts), rel=1e-5)
 
 
-def test_the_loss() -> None:
+def test_the_loss():
     found, rows, places = torch.randn(2, 5).double(), torch.randn(4, 5).double(), [2, 0]
     size = sum(float(row @ row) for row in rows) / 4
     total = 0.0
@@ -93,7 +93,7 @@ def test_the_loss() -> None:
     assert float(loss) == pytest.approx(total / 2, rel=1e-9)
 
 
-def test_the_same_each_time_and_nothing_else_changes() -> None:
+def test_the_same_each_time_and_nothing_else_changes():
     rows, options = table(), {**QUICK, "num_train_epochs": 2}
     modules = module(), module(), module()
     state = torch.get_rng_state()
@@ -114,6 +114,6 @@ def test_the_same_each_time_and_nothing_else_changes() -> None:
         ({"table": table() / 0}, "^the loss must stay finite, got nan$"),
     ],
 )
-def test_bad_input(change, text) -> None:
+def test_bad_input(change, text):
     arguments = {"table": table(), "vocabulary": VOCABULARY, **QUICK, **change}
     refused(ValueError, text, module().fit_to, **arguments)

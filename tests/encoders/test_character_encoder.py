@@ -42,7 +42,7 @@ def spelled_model(ours: pe.CharWordEncoder, name: str) -> nn.Module:
 @pytest.mark.parametrize(
     ("name", "pooling"), [(name, "mean") for name in MODELS] + [("bert", "first")]
 )
-def test_pieces_are_as_if_the_table_held_their_vectors(name, pooling) -> None:
+def test_pieces_are_as_if_the_table_held_their_vectors(name, pooling):
     ours = encoder(name, pooling=pooling, fusion=pe.ScalarMix(4))
     options = {"pooling": pooling, "fusion": pe.ScalarMix(4)}
     table = pe.PretrainedWordEncoder(spelled_model(ours, name), TOKENIZER, **options).eval()
@@ -50,7 +50,7 @@ def test_pieces_are_as_if_the_table_held_their_vectors(name, pooling) -> None:
     torch.testing.assert_close(found, table(pieces), atol=1e-5, rtol=1e-4)
 
 
-def test_words_are_one_unit_each() -> None:
+def test_words_are_one_unit_each():
     ours = encoder(unit="word")
     found = ours(ours.encode(SENTENCES)[0])
     model, table = tiny_model("bert"), tiny_model("bert").get_input_embeddings().weight
@@ -66,7 +66,7 @@ def test_words_are_one_unit_each() -> None:
 @pytest.mark.parametrize(
     ("name", "unit"), [("bert", "word"), ("xlm-roberta", "piece"), ("modernbert", "piece")]
 )
-def test_long_sentences_are_read_in_windows(name, unit) -> None:
+def test_long_sentences_are_read_in_windows(name, unit):
     """Every window as the model alone reads it; a limit counts units, not characters."""
     ours = encoder(name, unit, max_length=10)
     words = ["me", "gus", "la", "a", "b", "c", "can", "song"] * 3
@@ -78,7 +78,7 @@ def test_long_sentences_are_read_in_windows(name, unit) -> None:
     torch.testing.assert_close(found[0, :4], start, atol=1e-5, rtol=1e-4)
 
 
-def test_words_are_normalised_as_the_tokenizer_does() -> None:
+def test_words_are_normalised_as_the_tokenizer_does():
     tokenizer = word_piece_tokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
     inner = pe.PretrainedWordEncoder(tiny_model("bert"), tokenizer)
@@ -88,7 +88,7 @@ def test_words_are_normalised_as_the_tokenizer_does() -> None:
 
 
 @pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])
-def test_characters_learn_through_a_frozen_encoder(freeze) -> None:
+def test_characters_learn_through_a_frozen_encoder(freeze):
     ours = encoder(freeze=freeze).train()
     ours.encoder.to(torch.bfloat16 if freeze == "all" else torch.float32)
     ours(ours.encode(SENTENCES)[0]).square().sum().backward()
@@ -100,7 +100,7 @@ def test_characters_learn_through_a_frozen_encoder(freeze) -> None:
 
 
 @pytest.mark.parametrize(("unit", "most"), [("piece", "7 pieces"), ("word", "5 words")])
-def test_overflow(unit, most) -> None:
+def test_overflow(unit, most):
     words = ["me"] * 12
     short = encoder(unit=unit, max_length=7, overflow="truncate")
     found = short(short.encode([words])[0])
@@ -126,11 +126,11 @@ def test_overflow(unit, most) -> None:
         ),
     ],
 )
-def test_bad_input(error, message, call) -> None:
+def test_bad_input(error, message, call):
     refused(error, message, call)
 
 
-def test_trains_on_words_that_would_be_too_many_pieces() -> None:
+def test_trains_on_words_that_would_be_too_many_pieces():
     tagger = pe.SequenceTagger(encoder(unit="word", max_length=4, overflow="error"), ["X", "Y"])
     rows = [TaggedSentence(("songs", "cancions"), ("X", "Y"))]
     assert pe.fit(tagger, rows, rows, pe.FitOptions(num_train_epochs=1)).best.number == 1

@@ -44,7 +44,7 @@ def weight_by_loops(aif: AIF, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("branches", BRANCHES)
-def test_aif_is_equations_1_to_3(states, branches) -> None:
+def test_aif_is_equations_1_to_3(states, branches):
     aif, x = shaken(AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
     expected = weight_by_loops(aif, x)
     # a sentence without words takes no part in the statistics, nor does NaN in padding
@@ -59,7 +59,7 @@ def test_aif_is_equations_1_to_3(states, branches) -> None:
 @pytest.mark.parametrize("branches", BRANCHES)
 @pytest.mark.parametrize("weighting", ["sigmoid", "literal"])
 @pytest.mark.parametrize("lower", [0, -1])
-def test_dlfa_is_equation_4(states, weighting, branches, lower) -> None:
+def test_dlfa_is_equation_4(states, weighting, branches, lower):
     options = {"weighting": weighting, "branches": branches, "reduction_ratio": 3}
     dlfa = shaken(pe.DLFA(6, lower, **options)).train()
     mean = (states[lower] + states[-1]) / 2
@@ -74,7 +74,7 @@ def test_dlfa_is_equation_4(states, weighting, branches, lower) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_a_batch_without_variance_uses_running_statistics(rows) -> None:
+def test_a_batch_without_variance_uses_running_statistics(rows):
     norm = shaken(MaskedBatchNorm(6))
     norm.running_var.uniform_(1, 2)
     before = copy.deepcopy(norm.state_dict())
@@ -86,7 +86,7 @@ def test_a_batch_without_variance_uses_running_statistics(rows) -> None:
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
 
 
-def test_the_norm_is_torchs_over_valid_positions() -> None:
+def test_the_norm_is_torchs_over_valid_positions():
     ours, theirs = shaken(MaskedBatchNorm(6)).train(), nn.BatchNorm1d(6).double().train()
     theirs.load_state_dict({**ours.state_dict(), "num_batches_tracked": torch.tensor(0)})
     for training in (True, True, True, False):  # at last by the running statistics
@@ -95,7 +95,7 @@ def test_the_norm_is_torchs_over_valid_positions() -> None:
         torch.testing.assert_close(found, expected)
 
 
-def test_scalar_mix_is_a_weighted_mean(states) -> None:
+def test_scalar_mix_is_a_weighted_mean(states):
     mix = shaken(pe.ScalarMix(4))
     weights = oracles.softmax(mix.scores.tolist())
     expected = mix.gamma.item() * sum(w * x for w, x in zip(weights, states, strict=True))
@@ -103,7 +103,7 @@ def test_scalar_mix_is_a_weighted_mean(states) -> None:
     assert mix.weights.sum().item() == pytest.approx(1.0)
 
 
-def test_average_and_last(states) -> None:
+def test_average_and_last(states):
     torch.testing.assert_close(pe.LayerAverage()(states), torch.stack(states).mean(0))
     torch.testing.assert_close(pe.LayerAverage([1, -1])(states), (states[1] + states[3]) / 2)
     assert torch.equal(pe.LastLayer()(states), states[3])
@@ -111,14 +111,14 @@ def test_average_and_last(states) -> None:
     assert torch.equal(pe.LayerAverage()(large), large[0])
 
 
-def test_a_single_layer_passes_its_own_gate(states) -> None:
+def test_a_single_layer_passes_its_own_gate(states):
     assert torch.equal(SingleLayer(1)(states), states[1])
     gate = shaken(AIF(6, reduction_ratio=2)).eval()
     gated = SingleLayer(-1, gate=gate)
     torch.testing.assert_close(gated(states, MASK), gate(states[3], MASK))
 
 
-def test_kaiming_initialisation() -> None:
+def test_kaiming_initialisation():
     torch.manual_seed(0)
     aif = AIF(64, reduction_ratio=2)
     for branch in (aif.first, aif.second):
@@ -140,5 +140,5 @@ def test_kaiming_initialisation() -> None:
         (r"^weighting must be one of 'sigmoid', ", lambda x: pe.DLFA(8, 1, weighting="hard")),
     ],
 )
-def test_bad_input(message, call, states) -> None:
+def test_bad_input(message, call, states):
     refused(ValueError, message, call, states)

@@ -35,7 +35,7 @@ def checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_the_numbers_of_the_released_recipe(checkpoint, side) -> None:
+def test_the_numbers_of_the_released_recipe(checkpoint, side):
     expected, states = oracles.laser_sentences(checkpoint, SENTENCES)
     encoder = LaserEncoder.from_checkpoint(checkpoint)
     assert not encoder.training
@@ -49,7 +49,7 @@ def test_the_numbers_of_the_released_recipe(checkpoint, side) -> None:
         assert not found[ids[row] == 1].any()
 
 
-def test_all_layers_are_those_of_encoders_cut_short() -> None:
+def test_all_layers_are_those_of_encoders_cut_short():
     encoder, ids = small_encoder(), padded_ids()
     states = encoder.hidden_states(ids)
     torch.testing.assert_close(states[0], encoder.embed_tokens(ids) * (ids != 1)[..., None])
@@ -59,14 +59,14 @@ def test_all_layers_are_those_of_encoders_cut_short() -> None:
         torch.testing.assert_close(states[layers], short.last_hidden_state(ids))
 
 
-def test_parameters_have_the_released_names() -> None:
+def test_parameters_have_the_released_names():
     names = list(nn.LSTM(2, 1, 5, bidirectional=True).state_dict())
     expected = ["embed_tokens.weight", *(f"lstm.{name}" for name in names)]
     assert list(LaserEncoder(7, 2, 1).state_dict()) == expected
     assert LaserEncoder(7).lstm.weight_ih_l4_reverse.shape == (2048, 1024)
 
 
-def test_half_precision_and_missing_special_pieces_are_read(tmp_path, checkpoint) -> None:
+def test_half_precision_and_missing_special_pieces_are_read(tmp_path, checkpoint):
     half = {name: value.half() for name, value in parts()["model"].items()}
     ids = {piece: i for piece, i in parts()["dictionary"].items() if i > 3}
     path = write_checkpoint(tmp_path / "half.pt", model=half, dictionary=ids)
@@ -82,7 +82,7 @@ class Attack:
 
 
 @pytest.mark.parametrize("new", [True, False])
-def test_code_in_a_checkpoint_is_never_run(tmp_path, new, monkeypatch) -> None:
+def test_code_in_a_checkpoint_is_never_run(tmp_path, new, monkeypatch):
     ran, path = [], tmp_path / "x.pt"
     torch.save({**parts(), "extra": Attack()}, path, _use_new_zipfile_serialization=new)
     monkeypatch.setattr(os, "system", ran.append)
@@ -111,12 +111,12 @@ BAD = [  # what a checkpoint holds, and what is said of it
 
 
 @pytest.mark.parametrize(("changes", "text"), BAD)
-def test_bad_checkpoints_are_refused(tmp_path, changes, text) -> None:
+def test_bad_checkpoints_are_refused(tmp_path, changes, text):
     path = write_checkpoint(tmp_path / "x.pt", **changes)
     refused(ValueError, text, LaserEncoder.from_checkpoint, path)
 
 
-def test_damaged_and_missing_files(tmp_path, checkpoint) -> None:
+def test_damaged_and_missing_files(tmp_path, checkpoint):
     content = checkpoint.read_bytes()
     for data in (content[: len(content) // 2], b"", b"no checkpoint"):
         checkpoint.write_bytes(data)

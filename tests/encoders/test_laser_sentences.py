@@ -16,7 +16,7 @@ def sentences() -> LaserSentences:
     return LaserSentences(small_encoder(), toy_bpe_tokenizer())
 
 
-def test_the_numbers_of_the_released_recipe(tmp_path) -> None:
+def test_the_numbers_of_the_released_recipe(tmp_path):
     path = write_checkpoint(tmp_path / "laser.pt")
     sentences = LaserSentences(LaserEncoder.from_checkpoint(path), toy_bpe_tokenizer())
     names = sentences.tokenizer.dictionary.pieces()
@@ -26,7 +26,7 @@ def test_the_numbers_of_the_released_recipe(tmp_path) -> None:
     torch.testing.assert_close(sentences.encode(TEXTS), expected, atol=1e-6, rtol=0)
 
 
-def test_batches_change_nothing(sentences) -> None:
+def test_batches_change_nothing(sentences):
     found = sentences.encode(TEXTS, batch_size=2)
     unit = sentences.encode(TEXTS, normalize=True)
     torch.testing.assert_close(unit * found.norm(dim=1, keepdim=True), found)
@@ -38,7 +38,7 @@ def test_batches_change_nothing(sentences) -> None:
     torch.testing.assert_close(sentences.encode(TEXTS), found, atol=1e-3, rtol=0)
 
 
-def test_nearest_sentences(sentences) -> None:
+def test_nearest_sentences(sentences):
     found = sentences.nearest(["song", "me gusta that song"], TEXTS, k=2)
     assert found.ids[:, 0].tolist() == [2, 0]
     torch.testing.assert_close(found.scores[:, 0], torch.ones(2))

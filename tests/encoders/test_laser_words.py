@@ -49,7 +49,7 @@ def by_equations(module, pieces: pe.Pieces, row: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("name", ["BPEBow", "LaserTop", "LaserElmo"])
-def test_words_are_pooled_pieces(name) -> None:
+def test_words_are_pooled_pieces(name):
     module = words(name)
     pieces, mask = module.encode(SENTENCES)
     found = module(pieces)
@@ -63,7 +63,7 @@ def test_words_are_pooled_pieces(name) -> None:
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_a_gru_reads_each_word_anew(bidirectional) -> None:
+def test_a_gru_reads_each_word_anew(bidirectional):
     module = words("BPEGRU", bidirectional=bidirectional)
     pieces, _ = module.encode(SENTENCES)
     found = module(pieces)
@@ -92,12 +92,12 @@ def test_a_gru_reads_each_word_anew(bidirectional) -> None:
         ("LaserElmo", "all", "mix"),
     ],
 )
-def test_what_is_frozen_does_not_train(name, freeze, left) -> None:
+def test_what_is_frozen_does_not_train(name, freeze, left):
     for key, value in words(name, freeze=freeze).named_parameters():
         assert value.requires_grad == (bool(left) and re.match(left, key) is not None)
 
 
-def test_what_is_shared_is_frozen_after_loading_too(tmp_path) -> None:
+def test_what_is_shared_is_frozen_after_loading_too(tmp_path):
     """The first of its modules said whether it trains."""
     encoder = small_encoder()
     parts = BPEBow(encoder.embed_tokens), LaserTop(encoder, freeze="all")
@@ -107,7 +107,7 @@ def test_what_is_shared_is_frozen_after_loading_too(tmp_path) -> None:
     assert trained == ["embedders.1.gamma"]
 
 
-def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:
+def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder):
     """One dictionary is saved once."""
     path = "subwords/sentencepiece_wiki8k/nlwiki.8k.2023-11-17.model"
     tokenizer = SentencePieceTokenizer(open_sentencepiece(data_folder / path))
@@ -120,7 +120,7 @@ def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:
 
 
 @pytest.mark.parametrize("name", ["BPEGRU", "LaserTop"])
-def test_bad_pieces_are_refused(name) -> None:
+def test_bad_pieces_are_refused(name):
     module = words(name)
     pieces = module.pieces([["me", "song"]])
     outside = pieces._replace(piece_ids=pieces.piece_ids + 23)
@@ -140,10 +140,10 @@ OTHER = FastBPETokenizer([("a", "b")], PieceDictionary.from_pieces(["a@@", "b@@"
         ("BPEGRU", {"hidden_size": 0}, "^hidden_size must be a positive .* 0$"),
     ],
 )
-def test_bad_arguments_are_refused(name, options, message) -> None:
+def test_bad_arguments_are_refused(name, options, message):
     refused(ValueError, message, words, name, **options)
 
 
-def test_a_tokenizer_with_other_pieces_is_refused() -> None:
+def test_a_tokenizer_with_other_pieces_is_refused():
     message = "^tokenizer must have .* of 23 pieces, got 6$"
     refused(ValueError, message, BPEBow, small_encoder().embed_tokens, OTHER)

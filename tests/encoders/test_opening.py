@@ -18,7 +18,7 @@ def saved(folder: Path, name: str = "bert") -> Path:
     return folder
 
 
-def test_a_folder_or_name_in_place_of_the_model(tmp_path) -> None:
+def test_a_folder_or_name_in_place_of_the_model(tmp_path):
     saved(tmp_path)
     ours = encoder(fusion=pe.ScalarMix(4))
     opened = pe.PretrainedWordEncoder(str(tmp_path), fusion=pe.ScalarMix(4)).eval()
@@ -26,13 +26,13 @@ def test_a_folder_or_name_in_place_of_the_model(tmp_path) -> None:
     assert pe.PretrainedWordEncoder(tmp_path, TOKENIZER).tokenizer is TOKENIZER
 
 
-def test_a_folder_without_its_tokenizer(tmp_path) -> None:
+def test_a_folder_without_its_tokenizer(tmp_path):
     tiny_model("bert").save_pretrained(tmp_path)
     message = r"^tokenizer must have pieces of words \(give the model's"
     refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
 
 
-def test_missing_weights_are_not_made_up(tmp_path) -> None:
+def test_missing_weights_are_not_made_up(tmp_path):
     """Transformers fills them with random numbers."""
     saved(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -48,14 +48,14 @@ def test_missing_weights_are_not_made_up(tmp_path) -> None:
     assert pe.PretrainedWordEncoder(tmp_path).max_length == 512, "nothing reads the pooler"
 
 
-def test_damaged_folders_are_named(tmp_path) -> None:
+def test_damaged_folders_are_named(tmp_path):
     weights = saved(tmp_path) / "model.safetensors"
     message = r"^model must be a whole folder of a kind that transformers reads, got .* \("
     weights.write_bytes(weights.read_bytes()[:-9])
     refused(ValueError, message + "SafetensorError", pe.PretrainedWordEncoder, tmp_path)
 
 
-def test_places_that_hold_no_model(tmp_path) -> None:
+def test_places_that_hold_no_model(tmp_path):
     message = "^model must be a folder or a model's name on the hub, got "
     for place in (tmp_path / "none", ""):
         refused(FileNotFoundError, message, pe.PretrainedWordEncoder, place)

@@ -31,7 +31,7 @@ def by_loops(hidden: Tensor, index: Tensor, num_words: int, pooling: str) -> Ten
 
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.sampled_from(WORD_POOLINGS))
-def test_any_index_is_a_loop_over_words(data: st.DataObject, pooling: str) -> None:
+def test_any_index_is_a_loop_over_words(data: st.DataObject, pooling: str):
     num_words = data.draw(st.integers(1, 4))
     index = data.draw(st.lists(st.integers(-1, num_words - 1), min_size=1, max_size=9))
     hidden = torch.randint(
@@ -42,7 +42,7 @@ def test_any_index_is_a_loop_over_words(data: st.DataObject, pooling: str) -> No
 
 
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)
-def test_pieces_of_no_word_do_not_matter(pooling) -> None:
+def test_pieces_of_no_word_do_not_matter(pooling):
     hidden = torch.randn(3, 7, 5, dtype=torch.float64)
     spoilt = torch.where((INDEX == -1)[..., None], float("nan"), hidden).requires_grad_()
     found = pool_words(spoilt, INDEX, 4, pooling=pooling)
@@ -59,7 +59,7 @@ def test_pieces_of_no_word_do_not_matter(pooling) -> None:
 
 
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)
-def test_nan_in_a_word_is_not_hidden(pooling) -> None:
+def test_nan_in_a_word_is_not_hidden(pooling):
     """The maximum of a piece of NaN was 0, as if the word had none."""
     hidden = torch.tensor([[[float("nan")], [1.0], [float("nan")], [5.0], [6.0]]])
     found = pool_words(hidden, torch.tensor([[0, 0, 0, 1, 1]]), 2, pooling=pooling)
@@ -68,7 +68,7 @@ def test_nan_in_a_word_is_not_hidden(pooling) -> None:
 
 
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)
-def test_low_precision_adds_up_in_float32(pooling) -> None:
+def test_low_precision_adds_up_in_float32(pooling):
     hidden = torch.full((1, 1000, 1), 1.01, dtype=torch.bfloat16)
     found = pool_words(hidden, torch.zeros(1, 1000, dtype=torch.int64), 1, pooling=pooling)
     assert found.dtype == torch.bfloat16
@@ -77,7 +77,7 @@ def test_low_precision_adds_up_in_float32(pooling) -> None:
 
 
 @pytest.mark.parametrize("pooling", SEQUENCE_POOLINGS)
-def test_sequences(pooling) -> None:
+def test_sequences(pooling):
     hidden = torch.randn(3, 4, 2, dtype=torch.float64)
     mask = torch.tensor([[0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 0]], dtype=torch.bool)
     spoilt = torch.where(mask[..., None], hidden, float("nan"))
@@ -103,5 +103,5 @@ X = torch.ones(3, 7, 5)
         (TypeError, "^mask must be bool", lambda: pool_sequence(X, INDEX)),
     ],
 )
-def test_bad_input(error, message, call) -> None:
+def test_bad_input(error, message, call):
     refused(error, message, call)

@@ -32,7 +32,7 @@ def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 @pytest.mark.parametrize("name", ALL)
-def test_words_are_pooled_and_fused_states_of_the_model(name, pooling) -> None:
+def test_words_are_pooled_and_fused_states_of_the_model(name, pooling):
     ours, model = encoder(name, pooling=pooling, fusion=pe.ScalarMix(4)), tiny_model(name)
     pieces, _ = ours.encode(SENTENCES)
     found = ours(pieces)
@@ -50,7 +50,7 @@ def test_words_are_pooled_and_fused_states_of_the_model(name, pooling) -> None:
 
 
 @pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])
-def test_freeze(freeze) -> None:
+def test_freeze(freeze):
     ours = encoder(freeze=freeze, fusion=pe.ScalarMix(4)).train()
     pieces, _ = ours.encode(SENTENCES)
     ours(pieces).square().sum().backward()
@@ -68,7 +68,7 @@ LAYERS = {"xlm": "attentions", "t5": "encoder.block", "gpt2": "h.0", "deberta-v3
 
 
 @pytest.mark.parametrize(("name", "layers"), LAYERS.items())
-def test_the_embedding_layer_is_frozen_whatever_its_names_are(name, layers) -> None:
+def test_the_embedding_layer_is_frozen_whatever_its_names_are(name, layers):
     """XLM's norm was trained, GPT-2's positions, and all of T5, whose table is called "shared"."""
     model = build("T5", "EncoderModel", **T5) if name == "t5" else tiny_model(name)
     ours = pe.PretrainedWordEncoder(model, TOKENIZER, freeze="embeddings")
@@ -78,13 +78,13 @@ def test_the_embedding_layer_is_frozen_whatever_its_names_are(name, layers) -> N
     assert any(name.startswith(layers) for name in trained)
 
 
-def test_the_embeddings_of_canine_are_frozen() -> None:
+def test_the_embeddings_of_canine_are_frozen():
     """It has no table of pieces, and raised."""
     ours = pe.PretrainedWordEncoder(build("Canine", **SMALL), freeze="embeddings")
     assert not any(p.requires_grad for p in ours.model.char_embeddings.parameters())
 
 
-def test_the_windows_of_a_sentence_do_not_depend_on_its_batch() -> None:
+def test_the_windows_of_a_sentence_do_not_depend_on_its_batch():
     """RoBERTa counts positions from after the padding's; the tokenizer's side has no effect."""
     left, model = word_piece_tokenizer(), tiny_model("xlm-roberta", max_position_embeddings=16)
     left.padding_side = left.truncation_side = "left"
@@ -99,7 +99,7 @@ def test_the_windows_of_a_sentence_do_not_depend_on_its_batch() -> None:
         assert not together[row, len(sentence) :].any()
 
 
-def test_a_long_sentence_does_not_pad_the_short_ones_to_a_window() -> None:
+def test_a_long_sentence_does_not_pad_the_short_ones_to_a_window():
     model = tiny_model("bert", max_position_embeddings=32)
     ours = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval()
     shapes = []
@@ -109,7 +109,7 @@ def test_a_long_sentence_does_not_pad_the_short_ones_to_a_window() -> None:
     assert shapes == [(8, 32), (8, 5), (5, 5)]
 
 
-def test_the_text_part_of_a_model_that_sees_pictures() -> None:
+def test_the_text_part_of_a_model_that_sees_pictures():
     """Gemma 3 from 4B on: its configuration has no hidden size of its own."""
     from transformers import Gemma3Config, Gemma3Model
 
@@ -124,7 +124,7 @@ def test_the_text_part_of_a_model_that_sees_pictures() -> None:
     torch.testing.assert_close(ours(pieces)[0, 1], states[0, -2])
 
 
-def test_the_tokenizer_of_another_model() -> None:
+def test_the_tokenizer_of_another_model():
     """Ids beyond the table ended in an IndexError, on a GPU in a failed assertion."""
     ours = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=10), TOKENIZER).eval()
     message = r"^tokenizer must be the model's, which has 10 pieces, got one that gives the id 12$"
@@ -133,7 +133,7 @@ def test_the_tokenizer_of_another_model() -> None:
 
 
 @pytest.mark.parametrize("name", ["T5", "UMT5"])
-def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name) -> None:
+def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name):
     """It was opened as the whole, whose decoder had no weights."""
     model = build(name, "EncoderModel", **T5)
     ours = pe.PretrainedWordEncoder(model, TOKENIZER, fusion=pe.ScalarMix(3)).eval()
@@ -149,7 +149,7 @@ for name, size in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 11)):
 
 
 @pytest.mark.parametrize("name", ["Bart", "Marian", "T5"])
-def test_the_encoder_of_a_model_that_decodes_too(name) -> None:
+def test_the_encoder_of_a_model_that_decodes_too(name):
     whole = build(name, decoder_start_token_id=2, **(T5 if name.endswith("T5") else HALVES))
     message = r", got \w+, which decodes too \(give its get_encoder\(\), or T5EncoderModel for T5"
     refused(TypeError, message, pe.PretrainedWordEncoder, whole, TOKENIZER)
@@ -161,7 +161,7 @@ def test_the_encoder_of_a_model_that_decodes_too(name) -> None:
     torch.testing.assert_close(ours(pieces)[0], expected[[1, 2]])
 
 
-def test_a_layer_that_is_copied_with_its_encoder_remains_the_encoders() -> None:
+def test_a_layer_that_is_copied_with_its_encoder_remains_the_encoders():
     """A network in it would never have run."""
     ours = encoder()
     copied, layer, again = copy.deepcopy((ours, ours.model.encoder.layer[1], ours))
@@ -182,7 +182,7 @@ PADDING = {
 
 
 @pytest.mark.parametrize("name", PADDING)
-def test_padding_reaches_no_word(name) -> None:
+def test_padding_reaches_no_word(name):
     """Some models let padding in although it is masked; their rows run one at a time."""
     reaches, options = PADDING[name]
     torch.manual_seed(0)
@@ -210,12 +210,12 @@ def test_padding_reaches_no_word(name) -> None:
         ("Bert", {}, False),
     ],
 )
-def test_causal_is_what_a_model_does(kind, options, causal) -> None:
+def test_causal_is_what_a_model_does(kind, options, causal):
     encoder = pe.PretrainedWordEncoder(build(kind, **SMALL, **options))
     assert (encoder.is_causal, encoder.pooling) == (causal, "last" if causal else "first")
 
 
-def test_the_rules_of_a_folder_are_those_of_its_file(tmp_path) -> None:
+def test_the_rules_of_a_folder_are_those_of_its_file(tmp_path):
     """A named class makes rules of its own when it is opened."""
     slow = transformers.RobertaTokenizer().train_new_from_iterator(["me gusta la song"] * 20, 300)
     slow.save_pretrained(tmp_path)
@@ -232,7 +232,7 @@ def test_the_rules_of_a_folder_are_those_of_its_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_saved_and_loaded(tmp_path, name) -> None:
+def test_saved_and_loaded(tmp_path, name):
     ours = encoder(name, fusion=pe.DLFA(8, 1), pooling="mean", freeze="embeddings", max_length=5)
     ours.save_pretrained(tmp_path / "saved")
     state = torch.get_rng_state()
@@ -245,7 +245,7 @@ def test_saved_and_loaded(tmp_path, name) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "gemma3"])
-def test_pickled_after_it_ran(name) -> None:
+def test_pickled_after_it_ran(name):
     """Transformers adds local functions to a model that has returned its hidden states."""
     ours = encoder(name, fusion=pe.ScalarMix(4))
     pieces, _ = ours.encode(SENTENCES)
@@ -255,7 +255,7 @@ def test_pickled_after_it_ran(name) -> None:
         assert torch.equal(ours(pieces), expected)
 
 
-def test_scratch() -> None:
+def test_scratch():
     ours = pe.PretrainedWordEncoder.scratch(TOKENIZER, num_layers=2, hidden_size=12, num_heads=3)
     assert ours(ours.encode(SENTENCES)[0]).shape == (3, 4, 12)
     assert (ours.num_hidden_states, ours.model.config.vocab_size) == (3, len(TOKENIZER))
@@ -286,7 +286,7 @@ def other_tokenizer(text: str) -> str:
         ),
     ],
 )
-def test_folders_of_strangers(tmp_path, file, edit, message) -> None:
+def test_folders_of_strangers(tmp_path, file, edit, message):
     encoder().save_pretrained(tmp_path)
     folder, name = file.split("/")
     path = only(tmp_path, folder) / name
@@ -296,7 +296,7 @@ def test_folders_of_strangers(tmp_path, file, edit, message) -> None:
     refused(ValueError, message, pe.PretrainedWordEncoder.from_pretrained, tmp_path)
 
 
-def test_what_cannot_be_opened_again_is_not_saved(tmp_path) -> None:
+def test_what_cannot_be_opened_again_is_not_saved(tmp_path):
     ours, model = encoder(), tiny_model("bert")
     own = pe.PretrainedWordEncoder(type("Own", (type(model),), {})(model.config), TOKENIZER)
     ours.tokenizer = object()
@@ -307,7 +307,7 @@ def test_what_cannot_be_opened_again_is_not_saved(tmp_path) -> None:
         refused(TypeError, message, module.save_pretrained, tmp_path / "saved")
 
 
-def test_a_sentence_beyond_the_limit() -> None:
+def test_a_sentence_beyond_the_limit():
     """Words that are cut away have no pieces, but are tagged all the same."""
     strict, short = (encoder(overflow=how, max_length=6) for how in ("error", "truncate"))
     rows = [["me"] * 9, ["gusta"]]
@@ -342,5 +342,5 @@ def test_a_sentence_beyond_the_limit() -> None:
         ),
     ],
 )
-def test_bad_input(error, message, call) -> None:
+def test_bad_input(error, message, call):
     refused(error, message, call)

@@ -74,7 +74,7 @@ def transform(
 @pytest.mark.parametrize(
     ("norm_first", "kernel_size"), [(True, 1), (False, 1), (True, 3), (False, 5)]
 )
-def test_transformer_equals_the_loop(norm_first, kernel_size, x) -> None:
+def test_transformer_equals_the_loop(norm_first, kernel_size, x):
     encoder = transformer(norm_first=norm_first, kernel_size=kernel_size)
     found = encoder(x, MASK)
     assert found[~MASK].eq(0).all()
@@ -88,7 +88,7 @@ def lstm(**options) -> pe.LSTMSequenceEncoder:
     return pe.LSTMSequenceEncoder(3, hidden_size=5, num_layers=2, **options).double().eval()
 
 
-def test_the_lstm_is_torchs_over_the_words_of_a_mask(x) -> None:
+def test_the_lstm_is_torchs_over_the_words_of_a_mask(x):
     encoder = lstm()
     theirs = torch.nn.LSTM(3, 5, 2, bidirectional=True, batch_first=True).double()
     sides = {"": encoder.forward_layers, "_reverse": encoder.backward_layers}
@@ -113,7 +113,7 @@ OFF = {"dropout": 0.0, "attention_dropout": 0.0, "input_dropout": 0.0}
 @pytest.mark.parametrize(
     ("build", "options"), [(lstm, {"dropout": 0.5})] + [(transformer, {**OFF, n: 0.5}) for n in OFF]
 )
-def test_dropout_only_in_training(build, options, x) -> None:
+def test_dropout_only_in_training(build, options, x):
     encoder = build(**options)
     assert torch.equal(encoder(x, MASK), encoder(x, MASK))
     encoder.train()
@@ -129,11 +129,11 @@ def test_dropout_only_in_training(build, options, x) -> None:
         (lstm, {"dropout": 1}, r"^dropout must be in \[0, 1\), got 1$"),
     ],
 )
-def test_wrong_constructions(build, options, message) -> None:
+def test_wrong_constructions(build, options, message):
     refused(ValueError, message, build, **options)
 
 
-def test_the_lstm_is_told_whether_there_is_a_gradient(x, monkeypatch) -> None:
+def test_the_lstm_is_told_whether_there_is_a_gradient(x, monkeypatch):
     """In evaluation mode too: cuDNN keeps nothing for a gradient otherwise."""
     encoder, told, lstm = pe.LSTMSequenceEncoder(3).double().eval(), [], torch._VF.lstm
 

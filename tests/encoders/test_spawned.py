@@ -20,7 +20,7 @@ def encode(pickled: list[bytes], queue: Any) -> None:
 
 
 @pytest.mark.slow
-def test_spawned_processes_give_the_same() -> None:
+def test_spawned_processes_give_the_same():
     encoders = [
         pe.PretrainedWordEncoder(
             tiny_model(name), word_piece_tokenizer(), fusion=pe.ScalarMix(4)

@@ -26,7 +26,7 @@ def random_encoder(encoder: nn.Module | None = None) -> WideAndDeepEncoder:
     return wide.eval()
 
 
-def test_scores_are_those_of_a_window_over_the_words_of_a_mask() -> None:
+def test_scores_are_those_of_a_window_over_the_words_of_a_mask():
     wide = random_encoder()
     x = torch.randn(4, 7, 15, dtype=torch.float64)
     mask = (
@@ -39,7 +39,7 @@ def test_scores_are_those_of_a_window_over_the_words_of_a_mask() -> None:
         torch.testing.assert_close(row[real].tolist(), expected, rtol=0, atol=1e-12)
 
 
-def test_the_encoder_reads_its_part_alone() -> None:
+def test_the_encoder_reads_its_part_alone():
     encoder = LSTMSequenceEncoder(4, hidden_size=8).double()
     wide = random_encoder(encoder)
     x = torch.randn(2, 5, 19, dtype=torch.float64)

@@ -26,7 +26,7 @@ def rows_of(lengths: list[int], before: int, after: int) -> tuple[torch.Tensor, 
     st.integers(0, 2),
     st.integers(0, 1),
 )
-def test_windows_hold_everything(lengths: list[int], room: int, before: int, after: int) -> None:
+def test_windows_hold_everything(lengths: list[int], room: int, before: int, after: int):
     assume(min(lengths) + before + after > 0)
     ids, mask = rows_of(lengths, before, after)
     take, real, give = plan_windows(mask, room + before + after, before, after)
@@ -45,7 +45,7 @@ def test_windows_hold_everything(lengths: list[int], room: int, before: int, aft
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 90), st.integers(8, 20))
-def test_a_piece_is_far_from_the_edges_of_its_window(length: int, room: int) -> None:
+def test_a_piece_is_far_from_the_edges_of_its_window(length: int, room: int):
     ids, mask = rows_of([length], 1, 1)
     take, real, give = plan_windows(mask, room + 2, 1, 1)
     windows = ids.flatten()[take]

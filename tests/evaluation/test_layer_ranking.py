@@ -41,7 +41,7 @@ def sentence_vectors(encoder: pe.PretrainedWordEncoder, sentences) -> list[torch
     ("name", "fusion"),
     [("bert", DLFA(8, 1).double()), ("bert", None), ("qwen3", ScalarMix(4).double())],
 )
-def test_cosine_and_retrieval_of_each_layer(name: str, fusion, center: bool) -> None:
+def test_cosine_and_retrieval_of_each_layer(name: str, fusion, center: bool):
     ours = encoder(name, fusion=fusion).train()
     options = {"center": center, "batch_size": 3}
     table = rank_layers(ours, EN, {"de": DE, "ru": RU}, **options)
@@ -67,7 +67,7 @@ def test_cosine_and_retrieval_of_each_layer(name: str, fusion, center: bool) -> 
     assert order == sorted(order, reverse=True)
 
 
-def test_threads_rank_an_encoder_that_trains() -> None:
+def test_threads_rank_an_encoder_that_trains():
     """Each switched the encoder's mode, and dropout of the others changed the scores."""
     ours = encoder().train()
     with ThreadPoolExecutor(4) as pool:
@@ -82,7 +82,7 @@ MASK = torch.tensor([[True, True, False, True, True], [True, False, False, False
 @pytest.mark.parametrize(
     ("weighting", "mask"), [("sigmoid", MASK), ("literal", MASK), ("sigmoid", None)]
 )
-def test_weights_of_dlfa_mix_its_layers(weighting, mask) -> None:
+def test_weights_of_dlfa_mix_its_layers(weighting, mask):
     """``H_1 * w + H_last * (1 - w)`` at the valid positions is what the module gives."""
     states = [torch.randn(2, 5, 8) for _ in range(4)]
     fusion = DLFA(8, lower_layer=1, weighting=weighting).eval()
@@ -104,5 +104,5 @@ def test_weights_of_dlfa_mix_its_layers(weighting, mask) -> None:
         (EN, [*DE[:4], []], r"sentences must have a word each, .* \[4\]"),
     ],
 )
-def test_bad_input(source, target, message: str) -> None:
+def test_bad_input(source, target, message: str):
     refused(ValueError, f"^{message}$", rank_layers, encoder(), source, {"de": target})

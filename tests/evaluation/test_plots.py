@@ -39,7 +39,7 @@ def texts(labels: object) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_it_draws_on_the_axes_it_is_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_draws_on_the_axes_it_is_given(name: str, monkeypatch: pytest.MonkeyPatch):
     figure, (ax, other) = plt.subplots(1, 2)
     many = name == "plot_representations"
     found = PLOTS[name](**({"axes": [ax]} if many else {"ax": ax}))
@@ -53,7 +53,7 @@ def test_it_draws_on_the_axes_it_is_given(name: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["$a$ $", "_"])
-def test_names_are_written_as_they_are(name: str) -> None:
+def test_names_are_written_as_they_are(name: str):
     """Dollars make no formula, an underscore hides nothing."""
     ax = plot_layers({name: {1: 0.5}})
     (legend,) = ax.get_legend().get_texts()
@@ -63,7 +63,7 @@ def test_names_are_written_as_they_are(name: str) -> None:
 # -- sources
 
 
-def test_attention_of_a_meta_embedding() -> None:
+def test_attention_of_a_meta_embedding():
     lexicon = pe.Lexicon(f"w{i}" for i in range(9))
     tables = [pe.SourceEmbedding.from_embedding(nn.Embedding(11, dim), lexicon) for dim in (3, 5)]
     mme = pe.MetaEmbedding.self_attention(tables, embedding_dim=7).requires_grad_(False)
@@ -85,7 +85,7 @@ def test_attention_of_a_meta_embedding() -> None:
 # -- layers
 
 
-def test_bars_of_layer_weights() -> None:
+def test_bars_of_layer_weights():
     mix = pe.ScalarMix(3)
     with torch.no_grad():
         mix.scores.copy_(torch.tensor([1.0, 2.0, 5.0]).log())
@@ -102,7 +102,7 @@ def test_bars_of_layer_weights() -> None:
     assert ax.get_xticks().tolist() == [0, 1, 2]
 
 
-def test_lines_of_layers_show_means_deviations_and_the_last_layer() -> None:
+def test_lines_of_layers_show_means_deviations_and_the_last_layer():
     de = {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: np.array([0.7, 0.7])}
     ax = plot_layers({"de": de, "ru": {2: 0.3}})
     de, last, ru = ax.lines
@@ -119,13 +119,13 @@ def test_lines_of_layers_show_means_deviations_and_the_last_layer() -> None:
 
 
 @own_words
-def test_bad_input_draws_nothing() -> None:
+def test_bad_input_draws_nothing():
     rule = r"^weights must have the axes \(source, word\), \(2, 2\), .*, got shape \(2, 3\)$"
     refused(ValueError, rule, plot_source_attention, SHARES, ["a", "b"], sources=["es", "en"])
     assert not plt.get_fignums()
 
 
-def test_points_are_the_projected_clouds() -> None:
+def test_points_are_the_projected_clouds():
     (ax,) = plot_representations({"XLM-R": CLOUDS})
     for points, cloud in zip(ax.collections, project_2d(list(CLOUDS.values())), strict=True):
         np.testing.assert_allclose(points.get_offsets(), cloud, atol=1e-12)

@@ -82,7 +82,7 @@ def count_of_o(gold: list, predicted: list, tag: str = "O") -> float:
     return float(sum(tags.count(tag) for tags in predicted))
 
 
-def test_zero_shot_is_what_one_would_do_by_hand() -> None:
+def test_zero_shot_is_what_one_would_do_by_hand():
     options = FitOptions(num_train_epochs=2, batch_size=2, metric=count_of_o)
     systems = {"five": system(5), "seven": system(7)}
     result = run_zero_shot(systems, ES, [EN], options, seeds=(3, 1))
@@ -105,7 +105,7 @@ def test_zero_shot_is_what_one_would_do_by_hand() -> None:
 
 
 @pytest.mark.parametrize("scenario", ["A", "B"])
-def test_joint_trains_on_a_fraction(scenario: str, calls: list[dict]) -> None:
+def test_joint_trains_on_a_fraction(scenario: str, calls: list[dict]):
     es, nl, de = numbered("es", 40, 8), numbered("nl", 23, 4), numbered("de", 7, 2)
     systems, targets = {"a": system(2), "b": system(3)}, [numbered("eu", 0)]
     options = {"scenario": scenario, "seeds": (0, 1), "targets": targets}
@@ -122,7 +122,7 @@ def test_joint_trains_on_a_fraction(scenario: str, calls: list[dict]) -> None:
         assert len(words) == sum(counts)
 
 
-def test_which_sentences_joint_takes(tmp_path, calls: list[dict]) -> None:
+def test_which_sentences_joint_takes(tmp_path, calls: list[dict]):
     """B keeps the others of A; a larger fraction holds a smaller one; another seed draws others."""
     corpora = numbered("es", 40, 8), [numbered("nl", 23, 4)]
     choices = [
@@ -142,7 +142,7 @@ def test_which_sentences_joint_takes(tmp_path, calls: list[dict]) -> None:
     assert len(all_) == 23
 
 
-def test_code_switched_trains_on_each_corpus_alone(calls: list[dict]) -> None:
+def test_code_switched_trains_on_each_corpus_alone(calls: list[dict]):
     corpora = [numbered("es-en", 5, 2), numbered("tr-de", 3, 1)]
     result = run_code_switched({"a": system(2), "b": system(3)}, corpora, QUICK, seeds=(0, 1))
     assert result.table.columns == ("system", "es-en", "tr-de")
@@ -152,7 +152,7 @@ def test_code_switched_trains_on_each_corpus_alone(calls: list[dict]) -> None:
         assert call["options"] == QUICK.for_training(system(2)(corpus.train, 0), len(corpus.train))
 
 
-def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]) -> None:
+def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]):
     systems = {"a": system(2), "b/c: d": system(3)}
     run = partial(run_zero_shot, systems, ES, [EN], QUICK, seeds=(0, 1), folder=tmp_path)
     first = run()
@@ -183,7 +183,7 @@ def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]) -> Non
         refuses(r"a\.0\.json must be a finished run as JSON")
 
 
-def test_functions_of_other_values_are_other_options(tmp_path, calls: list[dict]) -> None:
+def test_functions_of_other_values_are_other_options(tmp_path, calls: list[dict]):
     def run(tag: str, rate: float, kept: set) -> ProtocolResult:
         def scheduler(optimizer):
             return optimizer and rate in kept and scheduler(None)
@@ -197,7 +197,7 @@ def test_functions_of_other_values_are_other_options(tmp_path, calls: list[dict]
         refused(ValueError, "must be of this run", run, *other)
 
 
-def test_systems_share_no_trained_parameter(calls: list[dict]) -> None:
+def test_systems_share_no_trained_parameter(calls: list[dict]):
     model = system()(ES.train, 0)
     rule = r"^systems\['a'\] must build new parameters at each call, got "
     refused(ValueError, rule, run_code_switched, {"a": lambda *_: model}, [ES], QUICK, seeds=(0, 1))
@@ -211,11 +211,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("rule", BAD)
-def test_bad_input(rule: str, calls: list[dict]) -> None:
+def test_bad_input(rule: str, calls: list[dict]):
     refused(ValueError, rule, run_zero_shot, *BAD[rule], [EN], QUICK, seeds=[0])
 
 
-def test_results_are_added_and_compared(calls: list[dict]) -> None:
+def test_results_are_added_and_compared(calls: list[dict]):
     one, two = (
         run_code_switched({name: system(2)}, [numbered("es", 4, 2)], QUICK, seeds=(0, 1))
         for name in "ab"

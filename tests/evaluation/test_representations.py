@@ -38,7 +38,7 @@ def make_batch(rows: int, length: int, seed: int, left: bool = False) -> dict[st
 
 
 @pytest.mark.parametrize(("layer", "left"), [(0, True), (1, False), (2, True)])
-def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
+def test_collects_the_states_of_a_layer(layer: int, left: bool):
     model, batches = bert().train(), [make_batch(3, 7, 1, left), make_batch(2, 5, 2, left)]
     tokens, firsts = [], []
     with torch.no_grad():
@@ -63,7 +63,7 @@ def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
     assert not model.bert.embeddings._forward_hooks
 
 
-def test_with_the_transform() -> None:
+def test_with_the_transform():
     model, batch = bert(), make_batch(3, 7, 1)
     rtn = RepresentationTransformationNetwork(12, bottleneck=5)
     plain = collect_hidden_states(model, [batch], 1)
@@ -71,7 +71,7 @@ def test_with_the_transform() -> None:
         torch.testing.assert_close(collect_hidden_states(model, [batch], 1), rtn(plain).detach())
 
 
-def test_reads_no_more_than_it_needs_and_no_empty_sentence() -> None:
+def test_reads_no_more_than_it_needs_and_no_empty_sentence():
     batch = make_batch(3, 7, 1)
     batch["attention_mask"][1] = 0
 
@@ -89,7 +89,7 @@ CLOUD = torch.ones(4, 3)
 
 
 @own_words
-def test_bad_input() -> None:
+def test_bad_input():
     rule = "^batches must hold at least one batch, got none$"
     refused(ValueError, rule, collect_hidden_states, bert(), [], 1)
     rule = r"^source must hold points in rows, got shape \(0, 3\)$"
@@ -98,7 +98,7 @@ def test_bad_input() -> None:
     refused(ValueError, rule, representation_distances, CLOUD, CLOUD[:, :2])
 
 
-def test_distances() -> None:
+def test_distances():
     source, target = torch.randn(10, 5, dtype=torch.float64).split([7, 3])
     cosines = [[oracles.cosine(s, t) for t in target.tolist()] for s in source.tolist()]
     rows = [1 - max(row) for row in cosines]
@@ -109,7 +109,7 @@ def test_distances() -> None:
     assert found.cosine == pytest.approx(sum(map(sum, cosines)) / 21)
 
 
-def test_principal_components() -> None:
+def test_principal_components():
     one, other = torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]), torch.randn(7, 5)
     points = project_2d([one, other])
     whole = torch.cat([one, other]).double().numpy()
@@ -122,7 +122,7 @@ def test_principal_components() -> None:
     assert all(axis[np.abs(axis).argmax()] > 0 for axis in axes.T)
 
 
-def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_umap(monkeypatch: pytest.MonkeyPatch):
     """A stand-in: which options it is given, and that clouds are told apart again."""
     given: list[dict[str, int]] = []
 

@@ -50,7 +50,7 @@ def binomial_loop(wins: int, losses: int) -> float:
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (3, 3), (2, 11), (500, 523)])
-def test_sign_test_against_a_loop(wins: int, losses: int) -> None:
+def test_sign_test_against_a_loop(wins: int, losses: int):
     gold = [["X", "Y"]] * (wins + losses + 5)
     # the last five are ties
     first = [["X", "Y"]] * wins + [["Y", "Y"]] * losses + [["Y", "Y"]] * 5
@@ -63,14 +63,14 @@ def test_sign_test_against_a_loop(wins: int, losses: int) -> None:
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
-def test_half_known_labels_count_as_in_the_metrics(metric: str) -> None:
+def test_half_known_labels_count_as_in_the_metrics(metric: str):
     gold = [[frozenset({"B-A", "B-B"}), None]] * 8
     systems = [["B-A", "O"]] * 8, [["B-C", "O"]] * 8
     assert approximate_randomization(gold, *systems, metric=metric).difference == 1.0
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
-def test_randomization_against_all_swaps(metric: str) -> None:
+def test_randomization_against_all_swaps(metric: str):
     gold = labels(8)
     first, second = corrupt(gold, 0.2, 10), corrupt(gold, 0.5, 20)
     difference = score(metric, gold, first) - score(metric, gold, second)
@@ -86,7 +86,7 @@ def test_randomization_against_all_swaps(metric: str) -> None:
     assert 0.01 < exact < 1
 
 
-def test_drawn_swaps_approach_all_swaps() -> None:
+def test_drawn_swaps_approach_all_swaps():
     gold = labels(16, seed=1)
     pair = corrupt(gold, 0.6, 1), corrupt(gold, 0.8, 2)
     exact = approximate_randomization(gold, *pair, num_resamples=2**14).p_value
@@ -98,7 +98,7 @@ def test_drawn_swaps_approach_all_swaps() -> None:
     assert observed == pytest.approx(round(observed))
 
 
-def test_sentences_without_entities_have_no_say(monkeypatch) -> None:
+def test_sentences_without_entities_have_no_say(monkeypatch):
     for label in "O", "B-A":
         found = approximate_randomization([["O"]] * 2, [[label], ["O"]], [["O"]] * 2)
         assert found == Significance(0.0, 1.0, 2)
@@ -106,7 +106,7 @@ def test_sentences_without_entities_have_no_say(monkeypatch) -> None:
     refused(ImportError, r"install scipy$", sign_test, [["O"]], [["O"]], [["A"]])
 
 
-def test_entities_are_of_the_scheme_that_the_labels_show() -> None:
+def test_entities_are_of_the_scheme_that_the_labels_show():
     bioes, bio = {"right": ["B-A", "E-A"], "cut": ["S-A", "O"]}, {"right": ["B-A", "I-A"]}
     bio["cut"] = ["B-A", "O"]
     found = [
@@ -135,7 +135,7 @@ def gold() -> dict[str, list[list[str]]]:
     return {"es": labels(19, seed=3), "nl": labels(11, seed=4)}
 
 
-def test_the_seed_decides_and_p_is_never_zero() -> None:
+def test_the_seed_decides_and_p_is_never_zero():
     test = approximate_randomization
     gold = labels(29)
     first, second = corrupt(gold, 0.2, 1), corrupt(gold, 0.25, 2)
@@ -146,7 +146,7 @@ def test_the_seed_decides_and_p_is_never_zero() -> None:
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
-def test_table_of_single_runs(metric: str, gold) -> None:
+def test_table_of_single_runs(metric: str, gold):
     predicted = {
         name: {language: corrupt(right, rate, 7) for language, right in gold.items()}
         for name, rate in (("a", 0.1), ("b", 0.4), ("c", 0.2))
@@ -168,7 +168,7 @@ def test_table_of_single_runs(metric: str, gold) -> None:
             assert tuple(found) == expected[:3]
 
 
-def test_table_of_several_seeds_counts_each_sentence_once(gold) -> None:
+def test_table_of_several_seeds_counts_each_sentence_once(gold):
     """As if a sentence's runs were one long sentence."""
     right = gold["es"]
     systems = {
@@ -187,7 +187,7 @@ def test_table_of_several_seeds_counts_each_sentence_once(gold) -> None:
     assert row[4] == 19
 
 
-def test_wrong_results_for_a_table(gold) -> None:
+def test_wrong_results_for_a_table(gold):
     result = protocol(gold, {"a": {0: gold}, "b": {1: gold}}, "f1")
     rule = r"^seeds of 'b' must be those of 'a', got \[1\]$"
     refused(ValueError, rule, significance_table, result, "a")
@@ -222,11 +222,11 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
         ),
     ],
 )
-def test_bad_input(test, labels, options, message) -> None:
+def test_bad_input(test, labels, options, message):
     refused(ValueError, f"^{message}$", test, *labels, **options)
 
 
-def test_holm_corrects_for_the_number_of_rows(gold) -> None:
+def test_holm_corrects_for_the_number_of_rows(gold):
     """Holm 1979, as a loop: the smallest p times m, the next times m - 1, and never falling."""
     rates = {"a": 0.05, "b": 0.4, "c": 0.3, "d": 0.35}
     systems = {

@@ -59,7 +59,7 @@ def check_nearest(found: neighbors.Nearest, full: Tensor, k: int) -> None:
 # Normalisation.
 
 
-def test_lengths_are_one_whatever_they_were() -> None:
+def test_lengths_are_one_whatever_they_were():
     x = torch.tensor([[3e-30, 4e-30], [3e30, -4e30], [0.0, 0.0], [5e-45, 0.0]])
     expected = torch.tensor([[0.6, 0.8], [0.6, -0.8], [0.0, 0.0], [1.0, 0.0]])
     torch.testing.assert_close(length_normalize(x), expected)
@@ -72,13 +72,13 @@ def test_lengths_are_one_whatever_they_were() -> None:
 
 
 @pytest.mark.parametrize(("n", "dim"), [(1, 1), (13, 5), (101, 31)])
-def test_a_planted_rotation_is_found(n: int, dim: int) -> None:
+def test_a_planted_rotation_is_found(n: int, dim: int):
     x, turn = gaussian(n, dim), rotation(dim)
     torch.testing.assert_close(procrustes(x, x @ turn), turn, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("n", [0, 2, 5, 23])
-def test_no_turn_of_any_plane_does_better(n: int) -> None:
+def test_no_turn_of_any_plane_does_better(n: int):
     """With fewer pairs than dimensions too, and with none."""
     dim = 5
     x, y = gaussian(n, dim, seed=1), gaussian(n, dim, seed=2)
@@ -102,7 +102,7 @@ def test_no_turn_of_any_plane_does_better(n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES[:-1])
-def test_csls_is_its_equation(n: int, m: int) -> None:
+def test_csls_is_its_equation(n: int, m: int):
     x, y = spaces(n, m)
     x[-1] = 0.0  # near to nothing
     for k in (1, 3, 500):
@@ -111,7 +111,7 @@ def test_csls_is_its_equation(n: int, m: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 0), (0, 3), (3, 0)])
-def test_empty_spaces(n: int, m: int) -> None:
+def test_empty_spaces(n: int, m: int):
     x, y = gaussian(n, 5), gaussian(m, 5)
     assert csls(x, y).shape == (n, m)
     for found in (nearest_cosine(x, y, 2), nearest_csls(x, y, 2, space=x[:0])):
@@ -119,7 +119,7 @@ def test_empty_spaces(n: int, m: int) -> None:
     assert mutual_csls(x, y).shape == (0, 2)
 
 
-def test_csls_has_a_gradient() -> None:
+def test_csls_has_a_gradient():
     x, y = gaussian(5, 3, seed=1).requires_grad_(), gaussian(7, 3, seed=2).requires_grad_()
     assert torch.autograd.gradcheck(lambda a, b: csls(a, b, 2), (x, y), fast_mode=True)
     assert torch.autograd.gradgradcheck(lambda a, b: csls(a, b, 2), (x, y), fast_mode=True)
@@ -127,7 +127,7 @@ def test_csls_has_a_gradient() -> None:
     assert torch.autograd.grad(csls(torch.cat([x, zero]), y, 2).sum(), zero)[0].isfinite().all()
 
 
-def test_narrow_numbers_stay_close_and_keep_their_dtype() -> None:
+def test_narrow_numbers_stay_close_and_keep_their_dtype():
     x, y = gaussian(23, 31, seed=1).bfloat16(), gaussian(29, 31, seed=2).bfloat16()
     exact = full_csls(x, y, 3)
     close = {"atol": 2 * torch.finfo(x.dtype).eps, "rtol": 0.0, "check_dtype": False}
@@ -150,7 +150,7 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_a_search_finds_what_all_pairs_hold(n: int, m: int, cut: None) -> None:
+def test_a_search_finds_what_all_pairs_hold(n: int, m: int, cut: None):
     x, y = spaces(n, m)
     cosines, scores = length_normalize(x) @ length_normalize(y).mT, csls(x, y, 3)
     pairs = mutual_csls(x, y, neighborhood=3)
@@ -160,7 +160,7 @@ def test_a_search_finds_what_all_pairs_hold(n: int, m: int, cut: None) -> None:
         check_nearest(nearest_csls(x, y, k, neighborhood=3), scores, k)
 
 
-def test_keys_have_their_neighbours_in_the_whole_space() -> None:
+def test_keys_have_their_neighbours_in_the_whole_space():
     x, y = spaces(101, 37)
     queries = torch.tensor([3, 50, 7, 7])
     found = nearest_csls(x[queries], y, 37, neighborhood=5, space=x)
@@ -169,7 +169,7 @@ def test_keys_have_their_neighbours_in_the_whole_space() -> None:
     assert not torch.allclose(found.scores, alone.scores)
 
 
-def test_memory_holds_one_block_whatever_the_number_of_words() -> None:
+def test_memory_holds_one_block_whatever_the_number_of_words():
     """All pairs would be 400 million numbers."""
     x, y = torch.randn(2, 20_000, 5)
     with Largest() as largest:
@@ -193,7 +193,7 @@ X = torch.ones(3, 5)
         (X.long(), X, 1, TypeError, "^(x|queries) must be floating point, got torch.int64$"),
     ],
 )
-def test_bad_spaces(x: Tensor, y: Tensor, k: int, error: type[Exception], message: str) -> None:
+def test_bad_spaces(x: Tensor, y: Tensor, k: int, error: type[Exception], message: str):
     for search in (csls, nearest_cosine, nearest_csls):
         refused(error, message, search, x, y, k)
     refused(error, message, mutual_csls, x, y, neighborhood=k)
@@ -211,5 +211,5 @@ def test_bad_spaces(x: Tensor, y: Tensor, k: int, error: type[Exception], messag
         (lambda: procrustes(X, X.long()), TypeError, "^y must be floating point, got torch.int64$"),
     ],
 )
-def test_bad_arguments(call: Callable, error: type[Exception], message: str) -> None:
+def test_bad_arguments(call: Callable, error: type[Exception], message: str):
     refused(error, message, call)

@@ -19,7 +19,7 @@ def oracle(source: Points, target: Points, modified: bool) -> float:
 
 @both
 @pytest.mark.parametrize(("chunk", "sizes"), [(1, (7, 5)), (3, (13, 7)), (9, (13, 7)), (3, (1, 5))])
-def test_equations(modified: bool, chunk: int, sizes: tuple[int, int]) -> None:
+def test_equations(modified: bool, chunk: int, sizes: tuple[int, int]):
     points = [torch.randn(size, 5, dtype=torch.float64, requires_grad=True) for size in sizes]
     expected = oracle(*(x.tolist() for x in points), modified)
 
@@ -32,7 +32,7 @@ def test_equations(modified: bool, chunk: int, sizes: tuple[int, int]) -> None:
 
 
 @both
-def test_masks_and_leading_axes(modified: bool) -> None:
+def test_masks_and_leading_axes(modified: bool):
     source, target = torch.randn(3, 5, 4), torch.randn(2, 7, 4)
     of_source, of_target = torch.rand(3, 5) < 0.5, torch.rand(2, 7) < 0.5
     spoilt = torch.where(of_source[..., None], source, float("nan"))
@@ -45,7 +45,7 @@ def test_masks_and_leading_axes(modified: bool) -> None:
 
 
 @both
-def test_zeros_scale_and_equal_sets(modified: bool) -> None:
+def test_zeros_scale_and_equal_sets(modified: bool):
     points = torch.randn(11, 3, dtype=torch.float64)
     same = hausdorff_distance(points, 7 * points.flip(0), modified=modified)
     assert same.item() == pytest.approx(0.0, abs=1e-12)
@@ -53,7 +53,7 @@ def test_zeros_scale_and_equal_sets(modified: bool) -> None:
 
 
 @both
-def test_any_length_and_two_dtypes(modified: bool) -> None:
+def test_any_length_and_two_dtypes(modified: bool):
     source, target = torch.randn(7, 5), torch.randn(7, 5)
     expected = hausdorff_distance(source.double(), target.double(), modified=modified).item()
     for one, tolerance in ((1e-38 * source, 1e-3), (1e30 * source, 1e-3), (source.bfloat16(), 0.1)):
@@ -68,7 +68,7 @@ def test_any_length_and_two_dtypes(modified: bool) -> None:
     assert mixed.item() == pytest.approx(expected)
 
 
-def test_memory_does_not_grow_with_the_matrix() -> None:
+def test_memory_does_not_grow_with_the_matrix():
     source, target = torch.randn(2003, 3), torch.randn(1999, 3)
     with Largest() as largest:
         hausdorff_distance(source, target, chunk=101)
@@ -89,5 +89,5 @@ POINTS = torch.ones(3, 5)
         ((POINTS, POINTS, POINTS > 0), ValueError, r"^source_mask must have shape \(3,\), got \(3"),
     ],
 )
-def test_bad_input(arguments: tuple, error: type[Exception], message: str) -> None:
+def test_bad_input(arguments: tuple, error: type[Exception], message: str):
     refused(error, message, hausdorff_distance, *arguments)

@@ -102,21 +102,19 @@ def check_by_differences(arguments: Problem, inner_lr: Any, rate: Callable[[str]
     ("place", "head", "shared"),
     [(0, pe.SoftmaxDecoder, True), (2, pe.SoftmaxDecoder, False), (3, pe.CRFDecoder, True)],
 )
-def test_differences_of_the_whole_look_ahead(
-    place: int, head: type[nn.Module], shared: bool
-) -> None:
+def test_differences_of_the_whole_look_ahead(place: int, head: type[nn.Module], shared: bool):
     """Without dropout a CPU attends by a fused kernel, which has no second derivatives."""
     check_by_differences(problem(place, head, shared), 0.3, lambda _: 0.3)
 
 
-def test_rates_of_each_parameter() -> None:
+def test_rates_of_each_parameter():
     arguments = problem()
     rates: dict[str, Any] = {name: torch.rand_like(p) for name, p in arguments[2].items()}
     rates["embedding.weight"] = 0.3
     check_by_differences(arguments, rates, rates.__getitem__)
 
 
-def test_constants_and_second_names() -> None:
+def test_constants_and_second_names():
     source_loss, target_loss, theta, phi = problem(place=1)
     theta["layers.0.linear1.weight"].requires_grad_(False)
     expected = hypergradient(source_loss, target_loss, theta, phi, inner_lr=0.3)
@@ -210,7 +208,7 @@ SECOND = "^source_loss must have second derivatives where the gradient is differ
         ),
     ],
 )
-def test_bad_input(change: dict[str, Any], message: str) -> None:
+def test_bad_input(change: dict[str, Any], message: str):
     arguments: dict[str, Any] = {
         "source_loss": lambda t, p: (p["b"] * t["a"] ** 2).sum(),
         "target_loss": lambda t: t["a"].sum(),
@@ -224,7 +222,7 @@ def test_bad_input(change: dict[str, Any], message: str) -> None:
 PHI = {"b": torch.tensor([1.0, 2.0], requires_grad=True)}
 
 
-def test_finite_differences_are_near_the_exact_gradient_of_a_random_loss() -> None:
+def test_finite_differences_are_near_the_exact_gradient_of_a_random_loss():
     source_loss, target_loss, theta, phi = problem()
 
     def noisy(theta: Params, phi: Params) -> Tensor:

@@ -24,7 +24,7 @@ def x() -> torch.Tensor:
 
 
 @each
-def test_equals_the_loop_on_every_mask(reduce, oracle, x: torch.Tensor) -> None:
+def test_equals_the_loop_on_every_mask(reduce, oracle, x: torch.Tensor):
     expected = [oracle(row, mask) for row, mask in zip(x.tolist(), MASKS.tolist(), strict=True)]
     torch.testing.assert_close(reduce(x, MASKS), torch.tensor(expected, dtype=torch.float64))
     torch.testing.assert_close(reduce(x, None), reduce(x, torch.ones_like(MASKS)))
@@ -35,7 +35,7 @@ def test_equals_the_loop_on_every_mask(reduce, oracle, x: torch.Tensor) -> None:
 
 @each
 @pytest.mark.parametrize("filler", [float("nan"), float("inf")])
-def test_padding_may_hold_anything(reduce, oracle, filler: float, x: torch.Tensor) -> None:
+def test_padding_may_hold_anything(reduce, oracle, filler: float, x: torch.Tensor):
     value = reduce(torch.where(MASKS[..., None], x, filler), MASKS)
     assert torch.equal(value, reduce(x, MASKS))
     (gradient,) = torch.autograd.grad(value.sum(), x)
@@ -43,7 +43,7 @@ def test_padding_may_hold_anything(reduce, oracle, filler: float, x: torch.Tenso
     assert reduce is masked_max or gradient[MASKS].ne(0).all()
 
 
-def test_mean_accumulates_in_float32() -> None:
+def test_mean_accumulates_in_float32():
     x = torch.ones(1, 4096, 1, dtype=torch.bfloat16)  # bfloat16 cannot count beyond 256
     for mask in (None, torch.ones(1, 4096, dtype=torch.bool)):
         mean = masked_mean(x, mask)
@@ -53,13 +53,13 @@ def test_mean_accumulates_in_float32() -> None:
 
 @own_words
 @each
-def test_refuses_other_masks(reduce, oracle, x: torch.Tensor) -> None:
+def test_refuses_other_masks(reduce, oracle, x: torch.Tensor):
     refused(
         TypeError, r"^mask must be bool \(True = valid\), got torch.int64$", reduce, x, MASKS + 0
     )
     refused(ValueError, r"^mask must have shape \(16, 4\), got \(4, 16\)$", reduce, x, MASKS.T)
 
 
-def test_valid_first_closes_holes() -> None:
+def test_valid_first_closes_holes():
     for row, mask in zip(valid_first(MASKS).tolist(), MASKS.tolist(), strict=True):
         assert row == [i for i in range(4) if mask[i]] + [i for i in range(4) if not mask[i]]

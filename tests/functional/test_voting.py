@@ -37,7 +37,7 @@ def columns(x: Tensor) -> list[list]:
 
 
 @pytest.mark.parametrize("num_voters", [1, 2, 5])
-def test_majority_is_the_rule_at_each_position(ballots, num_voters: int) -> None:
+def test_majority_is_the_rule_at_each_position(ballots, num_voters: int):
     labels = ballots[:num_voters].int()
     found = majority_vote(labels)
     assert found.dtype == torch.int32
@@ -56,7 +56,7 @@ def sentences(num_voters: int, labels: list, lengths: tuple[int, ...]) -> list[l
 
 
 @pytest.mark.parametrize("labels", [["X", "NOUN", "VERB"], [3, 1, NONE]])
-def test_lists_follow_the_same_rule(labels: list) -> None:
+def test_lists_follow_the_same_rule(labels: list):
     predictions = sentences(4, labels, (5, 0, 3, 1, 7) * 9)
     for i, sentence in enumerate(majority_vote(predictions)):
         words = zip(*(voter[i] for voter in predictions), strict=True)
@@ -65,7 +65,7 @@ def test_lists_follow_the_same_rule(labels: list) -> None:
     assert majority_vote([[[]]]) == [[]]
 
 
-def test_entities_of_a_majority_win() -> None:
+def test_entities_of_a_majority_win():
     """All entities of all voters, counted one by one, invalid sequences among them."""
     predictions = sentences(5, LABELS, (11, 0, 1) * 30)
     result = entity_vote(predictions)
@@ -79,7 +79,7 @@ def test_entities_of_a_majority_win() -> None:
     assert kept > 10
 
 
-def test_whole_entities_where_words_would_make_none() -> None:
+def test_whole_entities_where_words_would_make_none():
     predictions = [[["B-PER", "I-PER", "O"]], [["O", "I-PER", "I-PER"]], [["B-PER", "O", "I-PER"]]]
     # by words, an entity that nobody found
     assert majority_vote(predictions) == [["B-PER", "I-PER", "I-PER"]]
@@ -90,7 +90,7 @@ def test_whole_entities_where_words_would_make_none() -> None:
     assert entity_vote([touching]) == touching
 
 
-def test_entropy_of_the_shares(ballots) -> None:
+def test_entropy_of_the_shares(ballots):
     found = vote_entropy(ballots)
     for value, column in zip(found.flatten().tolist(), columns(ballots), strict=True):
         counts = Counter(label for label in column if label != NONE)
@@ -136,6 +136,6 @@ LISTS = (majority_vote, entity_vote)
         ((entity_vote,), [[["S-PER"]]], ValueError, "^labels must be O, B-<type> or I-<type>, got"),
     ],
 )
-def test_bad_predictions(functions, predictions, error: type[Exception], message: str) -> None:
+def test_bad_predictions(functions, predictions, error: type[Exception], message: str):
     for function in functions:
         refused(error, message, function, predictions)

@@ -234,14 +234,14 @@ def read_folder(path: Path) -> object:
 
 
 @pytest.mark.parametrize("pattern", ["config.json", "model-*", "lexicon-*"])
-def test_a_saved_tagger(pattern: str, tmp_path: Path) -> None:
+def test_a_saved_tagger(pattern: str, tmp_path: Path):
     build_tagger().save_pretrained(tmp_path)
     opened = read_all(only(tmp_path, pattern), read_folder, 100, name=str(tmp_path), seed=1)
     assert opened < 75
 
 
 @pytest.mark.parametrize("file", ["index.json", "features.npy"])
-def test_a_feature_store(file: str, tmp_path: Path) -> None:
+def test_a_feature_store(file: str, tmp_path: Path):
     encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
     folder = cache_features(encoder, SENTENCES, tmp_path / "store", layers=[0, 1]).folder
     read_all(
@@ -253,6 +253,6 @@ def test_a_feature_store(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_mutated_files(name: str, tmp_path: Path) -> None:
+def test_mutated_files(name: str, tmp_path: Path):
     path, read = KINDS[name](tmp_path)
     assert read_all(path, read, COUNT, name=str(path)) < COUNT

@@ -31,9 +31,7 @@ def batch(both) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean", "token_mean"])
-def test_log_likelihood_gradients_and_decode(
-    both, batch, reduction: str, dtype: torch.dtype
-) -> None:
+def test_log_likelihood_gradients_and_decode(both, batch, reduction: str, dtype: torch.dtype):
     emissions, tags, mask = batch
 
     def value_and_gradients(crf: torchcrf.CRF, mask: Tensor) -> list[Tensor]:
@@ -49,7 +47,7 @@ def test_log_likelihood_gradients_and_decode(
     assert mine.decode(emissions, mask.to(dtype)) == theirs.decode(emissions, mask)
 
 
-def test_without_a_mask(both, batch) -> None:
+def test_without_a_mask(both, batch):
     emissions, tags, mask = batch
     mine, theirs = both
     full = torch.ones_like(mask)

@@ -24,7 +24,7 @@ def corrupted(rng: random.Random, gold: list[list[str]], labels=BIO) -> list[lis
     return [[one if rng.random() < 0.8 else rng.choice(labels) for one in row] for row in gold]
 
 
-def test_entities_of_random_sequences() -> None:
+def test_entities_of_random_sequences():
     for labels in random_labels(random.Random(1), 2_000):
         theirs = [
             (kind, start, last + 1) for kind, start, last in sequence_labeling.get_entities(labels)
@@ -36,7 +36,7 @@ def test_entities_of_random_sequences() -> None:
 
 
 @pytest.mark.parametrize("mode", ["conll", "strict"])
-def test_scores(mode: str) -> None:
+def test_scores(mode: str):
     options = {"mode": "strict", "scheme": scheme.IOB2} if mode == "strict" else {}
     rng = random.Random(2)
     for count in [*[1] * 60, *[20] * 9, 300]:
@@ -58,7 +58,7 @@ def as_report(scores: Scores) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("name", "prefixes", "theirs"), [("bioes", "BIES", "IOBES"), ("bilou", "BILU", "BILOU")]
 )
-def test_closed_schemes(name: str, prefixes: str, theirs: str) -> None:
+def test_closed_schemes(name: str, prefixes: str, theirs: str):
     """Broken sequences too, as its strict mode counts them."""
     labels = ["O", *(f"{prefix}-{type_}" for prefix in prefixes for type_ in ("X", "Y"))]
     options = {"mode": "strict", "scheme": getattr(scheme, theirs)}

@@ -36,11 +36,11 @@ def ours(scores) -> tuple[Tensor, ...]:
     return emissions, torch.arange(6) < LENGTHS[:, None], *others
 
 
-def test_partition(theirs, ours) -> None:
+def test_partition(theirs, ours):
     torch.testing.assert_close(log_partition(*ours), theirs.partition)
 
 
-def test_marginals(theirs, ours) -> None:
+def test_marginals(theirs, ours):
     edges = theirs.marginals  # (batch, edge, to, from)
     transitions = ours[2].requires_grad_()
     (pairs,) = torch.autograd.grad(log_partition(*ours).sum(), transitions)
@@ -50,7 +50,7 @@ def test_marginals(theirs, ours) -> None:
     torch.testing.assert_close(unary[:, 1:], edges.sum(3))
 
 
-def test_top_k(theirs, ours) -> None:
+def test_top_k(theirs, ours):
     best = n_best(*ours, k=4)
     edges = theirs.topk(4)  # (path, batch, edge, to, from)
     for row, length in enumerate(LENGTHS.tolist()):
@@ -60,5 +60,5 @@ def test_top_k(theirs, ours) -> None:
             assert best.tags[row, place, :length].tolist() == path
 
 
-def test_entropy(theirs, ours) -> None:
+def test_entropy(theirs, ours):
     torch.testing.assert_close(entropy(*ours), theirs.entropy)

@@ -48,7 +48,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_pushing_replaces_the_model_and_leaves_the_owners_files(hub: Path) -> None:
+def test_pushing_replaces_the_model_and_leaves_the_owners_files(hub: Path):
     old, new = build_tagger(seed=0), build_tagger(seed=1)
     assert old.push_to_hub("me/tagger", private=True) == "https://hub/commit"
     assert "library_name: polyembed" in (hub / "README.md").read_text("utf-8")
@@ -81,7 +81,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_revision_pins(cache: Path) -> None:
+def test_a_revision_pins(cache: Path):
     options = {"cache_dir": cache, "local_files_only": True}
     for revision, seed in ((None, 1), ("main", 1), ("v1", 0), (COMMITS[0], 0)):
         found = pe.SequenceTagger.from_pretrained("me/tagger", revision=revision, **options)
@@ -92,7 +92,7 @@ def test_a_revision_pins(cache: Path) -> None:
             pe.SequenceTagger.from_pretrained(name, revision="v2", **options)
 
 
-def test_a_new_process_gives_the_same_tags_and_offline_opens_no_socket(cache: Path) -> None:
+def test_a_new_process_gives_the_same_tags_and_offline_opens_no_socket(cache: Path):
     program = (
         "import socket, polyembed as pe\n"
         "def refuse(*args, **kwargs): raise AssertionError('the network')\n"

@@ -54,7 +54,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_a_strange_configuration_is_refused(name: str, folder: Path) -> None:
+def test_a_strange_configuration_is_refused(name: str, folder: Path):
     change(folder, EDITS[name])
     unopened(folder, str(folder))
 
@@ -71,7 +71,7 @@ def test_a_strange_configuration_is_refused(name: str, folder: Path) -> None:
         "polyembed.text:Lexicon.load",
     ],
 )
-def test_classes_are_configurable_ones_that_the_program_has(name: str, folder: Path) -> None:
+def test_classes_are_configurable_ones_that_the_program_has(name: str, folder: Path):
     change(folder, lambda config: config["config"]["embedder"].update({"class": name}))
     modules = set(sys.modules)
     unopened(folder, "class must be")
@@ -79,7 +79,7 @@ def test_classes_are_configurable_ones_that_the_program_has(name: str, folder: P
 
 
 @pytest.mark.parametrize("name", ["../x.json", "/etc/passwd", "..", "", "a/b", "nothing", 7])
-def test_no_value_of_files_names_a_place(name: Any, folder: Path) -> None:
+def test_no_value_of_files_names_a_place(name: Any, folder: Path):
     def edit(config: dict[str, Any]) -> None:
         node = next(node for node in _nodes(config) if node.get("files"))
         node["files"] = dict.fromkeys(node["files"], name)
@@ -88,7 +88,7 @@ def test_no_value_of_files_names_a_place(name: Any, folder: Path) -> None:
     unopened(folder, "a file must have a plain name and a digest")
 
 
-def test_no_argument_of_a_configuration_names_a_place(folder: Path) -> None:
+def test_no_argument_of_a_configuration_names_a_place(folder: Path):
     def edit(config: dict[str, Any]) -> None:
         node = next(node for node in _nodes(config) if node.get("files"))
         node["config"] |= dict.fromkeys(node.pop("files"), "/etc/passwd")
@@ -97,14 +97,14 @@ def test_no_argument_of_a_configuration_names_a_place(folder: Path) -> None:
     unopened(folder, r"files must be for .* alone")
 
 
-def test_a_vector_source_brings_all_its_files(folder: Path) -> None:
+def test_a_vector_source_brings_all_its_files(folder: Path):
     """BPEmbVectors would download what is not given."""
     evil = {"class": "polyembed.vectors.bpemb:BPEmbVectors", "config": {"lang": "en"}}
     change(folder, lambda config: config["config"].update(decoder=evil))
     unopened(folder, r"files must hold all files of a BPEmbVectors, got \[\]")
 
 
-def test_links_out_of_the_folder_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_links_out_of_the_folder_are_refused(folder: Path, tmp_path: Path):
     path = only(folder, "lexicon-*")
     path.rename(tmp_path / "secret")
     path.symlink_to(tmp_path / "secret")
@@ -121,7 +121,7 @@ class Evil:
         return exec, (f"open({str(self.mark)!r}, 'w').close()",)
 
 
-def test_no_code_from_a_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_code_from_a_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder, mark = tmp_path / "evil", tmp_path / "mark"
     encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
     classifier = pe.SequenceClassifier(encoder, ["no", "yes"]).eval()

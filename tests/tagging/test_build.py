@@ -25,7 +25,7 @@ def parts_of(tagger: pe.SequenceTagger) -> list[str]:
     return [name for name in names if getattr(hme, name, None) is not None]
 
 
-def test_what_is_not_given_is_not_built() -> None:
+def test_what_is_not_given_is_not_built():
     alone = pe.build_tagger(CORPUS)
     assert parts_of(alone) == ["characters", "surface"]
     whole = pe.build_tagger(CORPUS, words=[ToyVectors(3), ToyVectors(5)], subwords=[ToyPieces(4)])
@@ -36,7 +36,7 @@ def test_what_is_not_given_is_not_built() -> None:
 
 
 @pytest.mark.parametrize("freeze", ["embeddings", "all"])
-def test_a_frozen_encoder_is_mapped_and_a_trained_one_is_not(freeze) -> None:
+def test_a_frozen_encoder_is_mapped_and_a_trained_one_is_not(freeze):
     contextual = encoder(freeze)
     tagger = pe.build_tagger(CORPUS, contextual=contextual)
     beside = tagger.embedder.embedders[1]
@@ -44,14 +44,14 @@ def test_a_frozen_encoder_is_mapped_and_a_trained_one_is_not(freeze) -> None:
     assert (beside is contextual) == (freeze != "all")
 
 
-def test_a_frozen_encoder_of_half_precision_stays_so() -> None:
+def test_a_frozen_encoder_of_half_precision_stays_so():
     contextual = encoder("all").bfloat16()
     tagger = pe.build_tagger(CORPUS, contextual=contextual)
     pe.fit(tagger, CORPUS, CORPUS, pe.FitOptions(num_train_epochs=1), progress=False)
     assert {value.dtype for value in contextual.parameters()} == {torch.bfloat16}
 
 
-def test_it_learns_saves_and_opens(tmp_path) -> None:
+def test_it_learns_saves_and_opens(tmp_path):
     torch.manual_seed(0)
     tagger = pe.build_tagger(CORPUS, contextual=encoder())
     result = pe.fit(tagger, CORPUS * 4, CORPUS, progress=False)
@@ -61,7 +61,7 @@ def test_it_learns_saves_and_opens(tmp_path) -> None:
     assert pe.SequenceTagger.from_pretrained(tmp_path).predict(texts) == tagger.predict(texts)
 
 
-def test_words_are_prepared_before_they_enter_the_lexicon() -> None:
+def test_words_are_prepared_before_they_enter_the_lexicon():
     upper = [replace(one, words=tuple(word.upper() for word in one.words)) for one in CORPUS]
     made = pe.build_tagger(upper, prepare=lambda words: [word.lower() for word in words])
     assert (
@@ -69,7 +69,7 @@ def test_words_are_prepared_before_they_enter_the_lexicon() -> None:
     )
 
 
-def test_known_tags_alone_make_the_tag_set() -> None:
+def test_known_tags_alone_make_the_tag_set():
     partly = [TaggedSentence(("me", "gusta"), ("PRON", None)), TaggedSentence(("y",), ("_",))]
     assert pe.build_tagger(partly).tags == ("PRON",)
     assert pe.build_tagger(partly, tags=["X", "PRON"]).tags == ("X", "PRON")
@@ -95,16 +95,16 @@ class Nothing(ToyVectors):
         ),
     ],
 )
-def test_wrong_calls(train, options, message) -> None:
+def test_wrong_calls(train, options, message):
     refused((TypeError, ValueError), f"^{message}", pe.build_tagger, train, **options)
 
 
-def test_it_is_built_where_its_encoder_is() -> None:
+def test_it_is_built_where_its_encoder_is():
     tagger = pe.build_tagger(CORPUS, contextual=encoder().to("meta"))
     assert {value.device.type for value in tagger.parameters()} == {"meta"}
 
 
-def test_one_sentence_and_a_tag_that_dev_alone_has() -> None:
+def test_one_sentence_and_a_tag_that_dev_alone_has():
     train, dev = CORPUS[:1], [replace(CORPUS[0], tags=("B-NEW",) * len(CORPUS[0].words))]
     tagger = pe.build_tagger(train)
     assert pe.fit(tagger, train, dev, progress=False).best.score == 0.0

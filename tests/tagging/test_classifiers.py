@@ -74,7 +74,7 @@ def over_words(
 @pytest.mark.parametrize(
     ("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm", "max")]
 )
-def test_pools_the_pieces_of_the_fused_layer(name, pooling) -> None:
+def test_pools_the_pieces_of_the_fused_layer(name, pooling):
     ours = over_pieces(name, pooling=pooling, fusion=pe.ScalarMix(4))
     tokenizer, model = bert(), lively(tiny_model(name))
     inputs, mask = ours.encode(TEXTS)
@@ -94,7 +94,7 @@ def test_pools_the_pieces_of_the_fused_layer(name, pooling) -> None:
 @pytest.mark.parametrize(
     ("pooling", "encoder"), [("mean", None), ("max", pe.TransformerSequenceEncoder)]
 )
-def test_pools_words(pooling, encoder) -> None:
+def test_pools_words(pooling, encoder):
     ours = over_words(pooling=pooling, encoder=encoder and encoder(13, **SIZES), hidden_size=7)
     found = ours.logits(*ours.encode([*SENTENCES, []]))
     nothing = torch.zeros(1, (ours.encoder or ours.embedder).embedding_dim)
@@ -106,7 +106,7 @@ def test_pools_words(pooling, encoder) -> None:
         torch.testing.assert_close(found[row], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_loss_and_probabilities_follow_the_logits() -> None:
+def test_loss_and_probabilities_follow_the_logits():
     ours = over_words(criterion=LabelCrossEntropy([1.0, 2.0, 3.0]))
     batch = ours.collate([Text(tuple(x), label) for x, label in zip(KNOWN, LABELS, strict=True)])
     assert batch["labels"].tolist() == [0, 1, 2]
@@ -132,7 +132,7 @@ PAIRS = [
 @pytest.mark.parametrize(
     ("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm-roberta", "mean")]
 )
-def test_pairs_are_read_as_transformers_reads_them(name, pooling) -> None:
+def test_pairs_are_read_as_transformers_reads_them(name, pooling):
     ours, tokenizer = over_pieces(name, kind=pe.PairClassifier, pooling=pooling), bert()
     model = lively(tiny_model(name))
     nn.init.normal_(ours.linear.weight, std=3)
@@ -150,7 +150,7 @@ def test_pairs_are_read_as_transformers_reads_them(name, pooling) -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_pairs_of_words_are_compared(stored) -> None:
+def test_pairs_of_words_are_compared(stored):
     kinds = pe.PairClassifier, pe.SequenceClassifier
     embedder = CachedEmbedder(over_pieces().embedder) if stored else over_words().embedder
     ours, single = (kind(embedder, LABELS, pooling="max").eval() for kind in kinds)
@@ -170,7 +170,7 @@ def test_pairs_of_words_are_compared(stored) -> None:
         (pe.PairClassifier, PAIRS),
     ],
 )
-def test_predicts_in_the_order_given(build, kind, texts) -> None:
+def test_predicts_in_the_order_given(build, kind, texts):
     ours = build(kind=kind, pooling="mean")
     spread(ours, texts)
     alone = [ours.predict([text])[0] for text in texts]
@@ -183,7 +183,7 @@ def test_predicts_in_the_order_given(build, kind, texts) -> None:
 
 
 @pytest.mark.parametrize(("build", "metric"), [(over_words, None), (over_pieces, "macro_f1")])
-def test_learns(build, metric) -> None:
+def test_learns(build, metric):
     model = build(dropout=0.0, pooling="mean")
     rows = [("me gusta", "good"), ("gusta y y", "bad"), ("naïve", "so so"), ("me me", "good")]
     texts = [Text(tuple(text.split()), label) for text, label in rows]
@@ -200,7 +200,7 @@ def test_learns(build, metric) -> None:
     assert model.predict([text.words for text in texts]) == [text.label for text in texts]
 
 
-def test_tweets_with_a_sentiment_are_read_as_they_are() -> None:
+def test_tweets_with_a_sentiment_are_read_as_they_are():
     rows = [(("me",), "bad"), (("y",), "good")]
     tweets = [TaggedSentence(words, ("Hin",), label=label) for words, label in rows]
     assert pe.fit(over_words(), tweets, tweets, pe.FitOptions(num_train_epochs=1)).best.number == 1
@@ -209,7 +209,7 @@ def test_tweets_with_a_sentiment_are_read_as_they_are() -> None:
 # Nonsense
 
 
-def test_scores_that_are_not_numbers_have_no_label() -> None:
+def test_scores_that_are_not_numbers_have_no_label():
     model = over_words()
     with torch.no_grad():
         model.linear.bias[0] = torch.nan
@@ -250,5 +250,5 @@ def test_scores_that_are_not_numbers_have_no_label() -> None:
         ),
     ],
 )
-def test_wrong_arguments(error, message, call) -> None:
+def test_wrong_arguments(error, message, call):
     refused(error, f"^{message}", call)

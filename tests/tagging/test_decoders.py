@@ -41,7 +41,7 @@ def check_decoded(decoder, features: Tensor, best: Callable) -> None:
     assert found[~MASK].eq(-100).all()
 
 
-def test_crf_loss_is_a_mean_over_sentences(features: Tensor) -> None:
+def test_crf_loss_is_a_mean_over_sentences(features: Tensor):
     decoder = pe.CRFDecoder(5, np.int64(4)).double()
     crf = decoder.crf
     scores = [x.tolist() for x in (crf.transitions, crf.start_transitions, crf.end_transitions)]
@@ -55,7 +55,7 @@ def test_crf_loss_is_a_mean_over_sentences(features: Tensor) -> None:
     check_decoded(decoder, features, lambda chain: oracles.viterbi(chain, *scores))
 
 
-def test_softmax_loss_is_a_mean_over_words(features: Tensor) -> None:
+def test_softmax_loss_is_a_mean_over_words(features: Tensor):
     decoder = pe.SoftmaxDecoder(5, 4).double()
     losses = [
         -math.log(oracles.softmax(word)[tag])
@@ -68,7 +68,7 @@ def test_softmax_loss_is_a_mean_over_words(features: Tensor) -> None:
     )
 
 
-def test_a_softmax_has_no_best_tag_where_scores_are_nan() -> None:
+def test_a_softmax_has_no_best_tag_where_scores_are_nan():
     decoder = pe.SoftmaxDecoder(2, 3)
     features = torch.tensor([[[1.0, 2.0], [torch.nan, 1.0], [torch.nan, torch.nan]]])
     for mask in (None, torch.tensor([[True, True, False]])):

@@ -41,7 +41,7 @@ def batch(rows: int = 13, width: int = 7) -> tuple[Tensor, Tensor]:
     return sentences(rows, width)["inputs"], mask(rows, width)
 
 
-def test_a_hard_vote_is_the_majority_of_what_members_decode() -> None:
+def test_a_hard_vote_is_the_majority_of_what_members_decode():
     model, (ids, mask) = ensemble(5), batch()
     votes = torch.stack([tagger.decode(ids, mask) for tagger in model.members])
     assert torch.equal(model.votes(ids, mask), votes)
@@ -53,7 +53,7 @@ def test_a_hard_vote_is_the_majority_of_what_members_decode() -> None:
 
 
 @pytest.mark.parametrize("decoder", [pe.CRFDecoder, pe.SoftmaxDecoder])
-def test_a_soft_vote_is_the_best_mean_probability(decoder) -> None:
+def test_a_soft_vote_is_the_best_mean_probability(decoder):
     members = [member(seed, decoder=decoder) for seed in range(5)]
     model, (ids, mask) = pe.VotingEnsemble(members, vote="soft").eval(), batch()
     mean = sum(tagger.probabilities(ids, mask) for tagger in members) / 5
@@ -64,7 +64,7 @@ def test_a_soft_vote_is_the_best_mean_probability(decoder) -> None:
     assert not torch.equal(model.decode(ids, mask), hard), "a soft vote is a vote of its own"
 
 
-def test_an_entity_vote_runs_over_the_valid_words() -> None:
+def test_an_entity_vote_runs_over_the_valid_words():
     model, (ids, mask) = ensemble(5, vote="entity"), batch(rows=40)
     found, votes = model.decode(ids, mask), model.votes(ids, mask)
     assert found.eq(-100).equal(~mask)
@@ -75,7 +75,7 @@ def test_an_entity_vote_runs_over_the_valid_words() -> None:
     assert expected != majority_vote(names)
 
 
-def test_predicts_what_members_predict_in_the_majority() -> None:
+def test_predicts_what_members_predict_in_the_majority():
     model = ensemble(5)
     alone = [tagger.predict(EVERYTHING) for tagger in model.members]
     assert model.predict(EVERYTHING) == majority_vote(alone)
@@ -85,7 +85,7 @@ def test_predicts_what_members_predict_in_the_majority() -> None:
 
 @pytest.mark.parametrize("decoder", [pe.CRFDecoder, pe.SoftmaxDecoder])
 @pytest.mark.parametrize("vote", ["hard", "soft", "entity"])
-def test_a_member_of_nan_leaves_no_vote(vote, decoder) -> None:
+def test_a_member_of_nan_leaves_no_vote(vote, decoder):
     tags = ["O", "B-X", "I-X"]
     members = [pe.SequenceTagger(toy_table(8), tags, decoder=decoder(8, 3)) for _ in range(3)]
     nn.init.constant_(members[2].decoder.linear.bias, torch.nan)
@@ -96,7 +96,7 @@ def test_a_member_of_nan_leaves_no_vote(vote, decoder) -> None:
     assert ensemble.decode(inputs, mask).tolist() == [[-100, -100]] * 2
 
 
-def test_the_loss_is_the_mean_of_the_members() -> None:
+def test_the_loss_is_the_mean_of_the_members():
     model = ensemble()
     inputs = model.collate(toy_corpus(1))
     assert inputs["inputs"].shape == inputs["tags"].shape == inputs["mask"].shape == (3, 4)
@@ -105,7 +105,7 @@ def test_the_loss_is_the_mean_of_the_members() -> None:
     torch.testing.assert_close(loss, sum(losses) / 3)
 
 
-def test_a_member_may_vote_twice(tmp_path) -> None:
+def test_a_member_may_vote_twice(tmp_path):
     one, other = member(0), member(1)
     pe.VotingEnsemble([other, one, one]).save_pretrained(tmp_path / "twice")
     again, (ids, mask) = pe.VotingEnsemble.from_pretrained(tmp_path / "twice"), batch()
@@ -121,7 +121,7 @@ def over(words: list[str], dim: int, seed: int) -> pe.SequenceTagger:
     return tagger
 
 
-def test_members_of_several_lexicons() -> None:
+def test_members_of_several_lexicons():
     """Each reads its own ids; words that only one knows are learnt by the others for as long as they predict."""
     known = (["me", "song"], ["that", "me", "y"], ["me", "song"])
     members = [over(words, 2 + i, i) for i, words in enumerate(known)]
@@ -142,7 +142,7 @@ def tagger_with(tags: list[str]) -> pe.SequenceTagger:
 ONE = tagger_with(TAGS)
 
 
-def test_an_entity_vote_reads_the_scheme_off_the_tags() -> None:
+def test_an_entity_vote_reads_the_scheme_off_the_tags():
     member = tagger_with(["O", "B-A", "I-A", "E-A", "S-A"])
     assert pe.VotingEnsemble([member], vote="entity").scheme == "bioes"
 
@@ -162,5 +162,5 @@ def test_an_entity_vote_reads_the_scheme_off_the_tags() -> None:
         ([tagger_with(["O", "I-ES"])], "entity", "tags must hold B-ES for an entity vote, got"),
     ],
 )
-def test_wrong_members(members, vote, message) -> None:
+def test_wrong_members(members, vote, message):
     refused((ValueError, TypeError), f"^{message}", pe.VotingEnsemble, members, vote=vote)

@@ -64,7 +64,7 @@ def known_only(model: pe.SequenceTagger, rows: list[list[str]]) -> list[list[str
     return [[TAGS[tag] for tag in tags if tag != -100] for tags in decoded]
 
 
-def test_gives_the_same_tags(model, folder) -> None:
+def test_gives_the_same_tags(model, folder):
     fast = OnnxTagger(folder)
     assert fast.tags == tuple(TAGS)
     found = fast.predict(RAGGED, batch_size=7)
@@ -75,7 +75,7 @@ def test_gives_the_same_tags(model, folder) -> None:
     assert fast.predict(once, batch_size=2) == found[:5]
 
 
-def test_gives_the_same_emissions_and_tags_on_masks_with_holes(model, folder) -> None:
+def test_gives_the_same_emissions_and_tags_on_masks_with_holes(model, folder):
     fast = OnnxTagger(folder)
     ids, whole = model.lexicon.encode(RAGGED)
     mask = whole & (torch.rand(whole.shape) < 0.6)
@@ -89,7 +89,7 @@ def test_gives_the_same_emissions_and_tags_on_masks_with_holes(model, folder) ->
         assert fast.decode(np.zeros(shape, np.int64), np.ones(shape, bool)).shape == shape
 
 
-def test_reads_words_as_the_lexicon(model, folder) -> None:
+def test_reads_words_as_the_lexicon(model, folder):
     odd = ["SONG", "cancio\u0301n", "CANCIO\u0301N", "N\u0303u", "", "\ud800", "<pad>", "zzz", "Me"]
     fast = OnnxTagger(folder)
     rows = [odd, [], odd[:2]]
@@ -120,11 +120,11 @@ def test_reads_words_as_the_lexicon(model, folder) -> None:
         ),
     ],
 )
-def test_wrong_inputs(folder, error, message, call) -> None:
+def test_wrong_inputs(folder, error, message, call):
     refused(error, f"^{message}", call, OnnxTagger(folder))
 
 
-def test_wrong_folders(tmp_path) -> None:
+def test_wrong_folders(tmp_path):
     message = "^folder must hold tagger.json, got nothing at "
     refused(FileNotFoundError, message, OnnxTagger, tmp_path)
     (tmp_path / "tagger.json").write_text(json.dumps({"format_version": 2}))
@@ -135,7 +135,7 @@ def test_wrong_folders(tmp_path) -> None:
     refused(ValueError, message, OnnxTagger, tmp_path)
 
 
-def test_serves_without_torch_and_without_the_package(folder, model, tmp_path) -> None:
+def test_serves_without_torch_and_without_the_package(folder, model, tmp_path):
     alone = tmp_path / "serving.py"
     shutil.copy(onnx_tagger.__file__, alone)
     shutil.copy(numpy_viterbi.__file__, tmp_path)
@@ -158,13 +158,13 @@ def test_serves_without_torch_and_without_the_package(folder, model, tmp_path) -
     assert result.stdout.strip() == str(known_only(model, RAGGED[5:9]))
 
 
-def test_says_nothing_of_the_machine(folder) -> None:
+def test_says_nothing_of_the_machine(folder):
     content = (folder / "tagger.onnx").read_bytes()
     assert b".py" not in content
     assert os.getcwd().encode() not in content
 
 
-def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path) -> None:
+def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path):
     """Over no encoder, in float64 and in training mode; the tagger is as before."""
     pytest.importorskip("onnxscript", reason="no onnxscript: pip install polyembed[onnx]")
     model = tagger(decoder=lambda: pe.SoftmaxDecoder(7, len(TAGS), dropout=0.5))().double()
@@ -179,7 +179,7 @@ def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path) -> None:
     assert fast.decode(*fast.encode([["me"], ["me", "y"]]))[0].tolist()[1] == -100
 
 
-def test_torch_export_with_free_sizes(model) -> None:
+def test_torch_export_with_free_sizes(model):
     run = pe.tagging.export_program(model).module()
     for rows in (RAGGED, RAGGED[1:2], RAGGED[:1], RAGGED[3:5]):
         ids, mask = model.lexicon.encode(rows)
@@ -206,6 +206,6 @@ def test_torch_export_with_free_sizes(model) -> None:
         ),
     ],
 )
-def test_what_cannot_be_exported(build, message, tmp_path) -> None:
+def test_what_cannot_be_exported(build, message, tmp_path):
     refused(TypeError, f"^tagger{message}", pe.tagging.export_onnx, build(), tmp_path / "folder")
     assert not list(tmp_path.iterdir())

@@ -37,7 +37,7 @@ every = pytest.mark.parametrize("build", CRITERIA.values(), ids=CRITERIA)
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
-def test_cross_entropy_is_the_equation(logits, weights, label_smoothing) -> None:
+def test_cross_entropy_is_the_equation(logits, weights, label_smoothing):
     options = {"label_smoothing": label_smoothing}
     criterion = LabelCrossEntropy(weights, **options)
     found, rows = criterion(logits, LABELS), logits.flatten(0, 1)
@@ -50,7 +50,7 @@ def test_cross_entropy_is_the_equation(logits, weights, label_smoothing) -> None
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 2.0])
-def test_focal_loss_is_the_equation(logits, weights, gamma) -> None:
+def test_focal_loss_is_the_equation(logits, weights, gamma):
     found = FocalLoss(gamma, weights=weights)(logits, LABELS)
     expected = oracles.focal_loss(
         logits.flatten(0, 1).tolist(), PLAIN, weights or [1.0] * 5, gamma=gamma
@@ -62,7 +62,7 @@ def test_focal_loss_is_the_equation(logits, weights, gamma) -> None:
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_focal_loss_of_labels_that_are_sure(gamma, dtype) -> None:
+def test_focal_loss_of_labels_that_are_sure(gamma, dtype):
     """Of two labels with log odds -u against: FL = (1 - p)^(gamma + 1) to first order, and so is
     minus its slope over gamma + 1; a naive (1 - p)^gamma has an infinite slope at p = 1."""
     for u in (30.0, 80.0, 1e4):
@@ -80,7 +80,7 @@ def test_focal_loss_of_labels_that_are_sure(gamma, dtype) -> None:
 
 
 @every
-def test_what_does_not_count_may_be_nan(build, logits: Tensor) -> None:
+def test_what_does_not_count_may_be_nan(build, logits: Tensor):
     criterion = build().double()
     expected = criterion(logits, LABELS)
     spoilt = torch.where((LABELS == -100)[..., None], torch.nan, logits).requires_grad_()
@@ -93,7 +93,7 @@ def test_what_does_not_count_may_be_nan(build, logits: Tensor) -> None:
 
 @every
 @pytest.mark.parametrize("shape", [(2, 3), (2, 0), ()])
-def test_nothing_counts(build, shape) -> None:
+def test_nothing_counts(build, shape):
     logits = torch.full((*shape, 5), torch.nan, requires_grad=True)
     loss = build()(logits, torch.full(shape, -100))
     loss.backward()
@@ -101,7 +101,7 @@ def test_nothing_counts(build, shape) -> None:
     assert not logits.grad.any()
 
 
-def test_class_weights() -> None:
+def test_class_weights():
     labels = ["a"] * 3 + ["c"] * 17 + ["d"] * 80
     found = class_weights(iter(labels), ["a", "b", "c", "d"])
     assert found == pytest.approx([100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)])
@@ -123,14 +123,14 @@ def test_class_weights() -> None:
         ),
     ],
 )
-def test_wrong_arguments(call, message) -> None:
+def test_wrong_arguments(call, message):
     refused(ValueError, f"^{message}", call)
 
 
 # In a decoder
 
 
-def test_a_criterion_of_ones_own(tmp_path) -> None:
+def test_a_criterion_of_ones_own(tmp_path):
     class Mine(nn.Module):
         def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
             return logits.sum()
@@ -144,7 +144,7 @@ def test_a_criterion_of_ones_own(tmp_path) -> None:
 # In a tagger: TokenClassifier
 
 
-def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
+def test_token_classifier_is_a_tagger_with_a_softmax():
     options = {"criterion": FocalLoss(1.0), "dropout": 0.25}
     model = pe.TokenClassifier(toy_table(5), TAGS, **options)
     decoder = pe.SoftmaxDecoder(5, TAGS, **options)

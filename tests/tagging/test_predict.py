@@ -66,7 +66,7 @@ def everything(model: nn.Module) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_predicting_changes_nothing(name) -> None:
+def test_predicting_changes_nothing(name):
     lexicon = toy_lexicon()
     model = MODELS[name](lexicon).train()
     parts, words = list(model.modules()), list(lexicon)
@@ -90,7 +90,7 @@ def test_predicting_changes_nothing(name) -> None:
 
 
 @compiles
-def test_copies_of_compiled_parts_are_their_own() -> None:
+def test_copies_of_compiled_parts_are_their_own():
     model = fused(toy_lexicon()).train()
     expected = model.predict_probabilities(UNSEEN)
     for part in (model.embedder, *model.embedder.embedders):
@@ -101,7 +101,7 @@ def test_copies_of_compiled_parts_are_their_own() -> None:
             value.data.zero_()
 
 
-def test_pairs_over_a_mixed_embedder() -> None:
+def test_pairs_over_a_mixed_embedder():
     embedder = mixed(toy_lexicon()).embedder
     model = pe.PairClassifier(embedder, ["no", "yes"], pooling="mean")
     texts = [(["me"], ["songs", "y"]), (["cuando"], [])]
@@ -111,7 +111,7 @@ def test_pairs_over_a_mixed_embedder() -> None:
 
 
 @compiles
-def test_compiled_parts_predict_without_dropout_and_know_unseen_words() -> None:
+def test_compiled_parts_predict_without_dropout_and_know_unseen_words():
     model = tagger(toy_lexicon())
     expected = model.predict(UNSEEN)
     model.embedder.compile(backend="eager")
@@ -120,7 +120,7 @@ def test_compiled_parts_predict_without_dropout_and_know_unseen_words() -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "fused", "ensemble"])
-def test_eight_threads_predict_as_one(name) -> None:
+def test_eight_threads_predict_as_one(name):
     """One model in training mode, and two that share a lexicon, each with other unseen words."""
     lexicon = toy_lexicon()
     models = [MODELS[name](lexicon).train(), tagger(lexicon)]
@@ -135,7 +135,7 @@ def test_eight_threads_predict_as_one(name) -> None:
             assert [[job.result() for job in row] for row in jobs] == expected
 
 
-def test_predicting_while_training_in_another_thread() -> None:
+def test_predicting_while_training_in_another_thread():
     model = tagger(toy_lexicon())
     frozen = copy.deepcopy(model)
     with ThreadPoolExecutor(1) as pool:

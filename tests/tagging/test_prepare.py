@@ -32,7 +32,7 @@ def lower(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("prepare", [LOWER, lower, [lower], [LOWER, LOWER]])
-def test_every_way_in_prepares(prepare) -> None:
+def test_every_way_in_prepares(prepare):
     plain, made = tagger(), tagger(prepare)
     assert plain.predict(UPPER) != plain.predict(SENTENCES)
     assert made.predict(UPPER) == plain.predict(SENTENCES)
@@ -44,13 +44,13 @@ def test_every_way_in_prepares(prepare) -> None:
     assert torch.equal(made.collate(items)["inputs"], plain.encode(SENTENCES)[0])
 
 
-def test_unseen_words_are_covered_as_prepared() -> None:
+def test_unseen_words_are_covered_as_prepared():
     made, plain = tagger(LOWER), tagger()
     assert made.predict([["SONGS", "ME"]]) == plain.predict([["songs", "me"]])
     assert made.words_of([["SONGS", "@me"]]) == {"songs", "<USR>"}
 
 
-def test_ensembles_vote_on_prepared_words() -> None:
+def test_ensembles_vote_on_prepared_words():
     alike = pe.VotingEnsemble([tagger(LOWER), tagger(pe.Normalizer(lowercase=True))])
     assert isinstance(alike.encode(UPPER)[0], torch.Tensor)
     assert alike.predict(UPPER) == tagger().predict(SENTENCES)
@@ -68,7 +68,7 @@ def test_ensembles_vote_on_prepared_words() -> None:
         [LOWER, DictionaryTransliterator({"class": "क", "same": "स"}, keep=["me"])],
     ],
 )
-def test_what_the_library_prepares_with_is_saved(prepare, tmp_path) -> None:
+def test_what_the_library_prepares_with_is_saved(prepare, tmp_path):
     made = tagger(prepare)
     texts = [["ME"], ["class", "me"]]
     wanted, tags = made.prepared(texts), made.predict(texts)
@@ -81,7 +81,7 @@ def test_what_the_library_prepares_with_is_saved(prepare, tmp_path) -> None:
     assert pe.VotingEnsemble.from_pretrained(tmp_path / "two").members[1].prepared(texts) == wanted
 
 
-def test_what_cannot_be_prepared_is_refused(tmp_path) -> None:
+def test_what_cannot_be_prepared_is_refused(tmp_path):
     refused(TypeError, "prepare", tagger(lower).save_pretrained, tmp_path)
     shorter = tagger(lambda words: words[1:] if words[0] == "naïve" else words)
     message = r"prepare must keep the 1 words of sentences\[2\], got 0"
@@ -90,6 +90,6 @@ def test_what_cannot_be_prepared_is_refused(tmp_path) -> None:
     refused(TypeError, message, tagger(" ".join).predict, SENTENCES)
 
 
-def test_a_tagger_that_prepares_has_no_onnx_file(tmp_path) -> None:
+def test_a_tagger_that_prepares_has_no_onnx_file(tmp_path):
     message = r"tagger\.prepare must be None, since OnnxTagger .* got Normalizer"
     refused(TypeError, message, export_onnx, tagger(LOWER), tmp_path)

@@ -13,7 +13,7 @@ import polyembed as pe
 UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs"]]
 
 
-def test_probabilities_are_those_of_a_lexicon_with_the_words() -> None:
+def test_probabilities_are_those_of_a_lexicon_with_the_words():
     model = tagger()()
     known = model.with_words(["songs", "cuando", "मुझे"]).eval()
     found = model.predict_probabilities(UNSEEN, batch_size=2)
@@ -25,7 +25,7 @@ def test_probabilities_are_those_of_a_lexicon_with_the_words() -> None:
     torch.testing.assert_close(model.predict_probabilities([[]])[0], torch.zeros(0, len(TAGS)))
 
 
-def test_n_best_are_the_most_likely_of_all_sequences() -> None:
+def test_n_best_are_the_most_likely_of_all_sequences():
     model = tagger()()
     known = model.with_words(["songs", "cuando", "मुझे"]).eval()
     found = model.predict_n_best(UNSEEN, 20)
@@ -42,7 +42,7 @@ def test_n_best_are_the_most_likely_of_all_sequences() -> None:
 
 
 @pytest.mark.parametrize("call", ["", "_probabilities", "_entities", "_n_best"])
-def test_scores_of_nan_give_no_answer(call) -> None:
+def test_scores_of_nan_give_no_answer(call):
     model = tagger()()
     torch.nn.init.constant_(model.decoder.linear.bias, torch.nan)
     arguments = (2,) if call == "_n_best" else ()
@@ -50,7 +50,7 @@ def test_scores_of_nan_give_no_answer(call) -> None:
     refused(ValueError, rule, getattr(model, f"predict{call}"), [[], ["me"]], *arguments)
 
 
-def test_a_softmax_has_no_sequences() -> None:
+def test_a_softmax_has_no_sequences():
     model = pe.TokenClassifier(vector_source(toy_lexicon()), TAGS)
     refused(TypeError, "^decoder must be a CRFDecoder, got S", model.predict_n_best, UNSEEN, 2)
     refused(

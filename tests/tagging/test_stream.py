@@ -23,7 +23,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_buckets")
-def test_order_is_kept_over_buckets() -> None:
+def test_order_is_kept_over_buckets():
     tagger = build()
     alone = [tagger.predict([words])[0] for words in MANY]
     for size in (1, 2, 3, 64):
@@ -33,7 +33,7 @@ def test_order_is_kept_over_buckets() -> None:
 
 
 @pytest.mark.usefixtures("small_buckets")
-def test_no_more_is_read_than_a_bucket() -> None:
+def test_no_more_is_read_than_a_bucket():
     taken = []
 
     def texts() -> Iterator[list[str]]:
@@ -51,7 +51,7 @@ def test_no_more_is_read_than_a_bucket() -> None:
 
 
 @pytest.mark.usefixtures("small_buckets")
-def test_a_text_is_named_by_its_number_in_the_stream() -> None:
+def test_a_text_is_named_by_its_number_in_the_stream():
     tagger = build()
     for wrong in ("me gusta", ["me", 3]):
         rule = r"^texts\[7\](\[1\])? must be a (list of words|string), got "

@@ -18,7 +18,7 @@ def model() -> pe.SequenceTagger:
     return tagger(encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES))()
 
 
-def test_is_its_parts_in_a_row(model) -> None:
+def test_is_its_parts_in_a_row(model):
     batch = model.eval().collate(toy_corpus(1))
     inputs, tags, mask = batch.values()
     features = model.encoder(model.embedder(inputs), mask)
@@ -27,14 +27,14 @@ def test_is_its_parts_in_a_row(model) -> None:
     assert torch.equal(model.decode(inputs, mask), model.decoder.decode(features, mask))
 
 
-def test_collate_pads_tags_with_minus_100(model) -> None:
+def test_collate_pads_tags_with_minus_100(model):
     batch = model.collate(toy_corpus(1))
     assert batch["tags"].tolist() == [[1, 2, 3, 0], [1, 2, 0, -100], [3, -100, -100, -100]]
     assert batch["mask"].sum(1).tolist() == [4, 3, 1]
     assert batch["inputs"].eq(0).equal(~batch["mask"])
 
 
-def test_a_word_is_tagged_alike_in_any_company() -> None:
+def test_a_word_is_tagged_alike_in_any_company():
     """Lower case is looked up among the words of training, not among those met by chance before."""
     lexicon = pe.Lexicon(toy_lexicon(), lowercase_fallback=True)
     model = pe.SequenceTagger(vector_source(lexicon, 5), TAGS)
@@ -47,12 +47,12 @@ def test_a_word_is_tagged_alike_in_any_company() -> None:
     assert model.predict([["Song"]]) == model.predict([["song"]])
 
 
-def test_tag_names(model) -> None:
+def test_tag_names(model):
     assert model.encode_labels([]).shape == (0, 0)
     assert model.encode_labels([[], ["O"]]).tolist() == [[-100], [0]]
 
 
-def test_words_and_tags_are_as_many(model) -> None:
+def test_words_and_tags_are_as_many(model):
     class Sentence:
         words, tags = ("me", "gusta"), ("O",)
 
@@ -74,6 +74,6 @@ def test_words_and_tags_are_as_many(model) -> None:
         ({"embedder": nn.Embedding(3, 8)}, "embedder must be a word embedder"),
     ],
 )
-def test_wrong_constructions(parts, message) -> None:
+def test_wrong_constructions(parts, message):
     parts = {"embedder": toy_table(8), "tags": TAGS, **parts}
     refused((TypeError, ValueError), f"^{message}", pe.SequenceTagger, **parts)

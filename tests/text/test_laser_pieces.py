@@ -45,7 +45,7 @@ def outcomes(merges: list[tuple[str, str]]) -> list[str]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.text("abcéz", min_size=1, max_size=12), st.integers(0, 3))
-def test_merges_are_fastbpes(word: str, dropped: int) -> None:
+def test_merges_are_fastbpes(word: str, dropped: int):
     kept = [piece for i, piece in enumerate(outcomes(MERGES)) if i % 3 != dropped - 1]
     dictionary = PieceDictionary.from_pieces(kept)
     for kinds in (kept, kept[::2], []):
@@ -55,7 +55,7 @@ def test_merges_are_fastbpes(word: str, dropped: int) -> None:
         assert tokenizer.cut_word(word) == dictionary.ids(oracles.fast_bpe(word, MERGES, {*kinds}))
 
 
-def test_words_keep_their_numbers() -> None:
+def test_words_keep_their_numbers():
     pieces = TOKENIZER.pieces([["Me", "gusta", "THAT"], [], ["\u200b", "song"]])
     names = TOKENIZER.dictionary.ids(["me", "gust@@", "a", "that", "song"])
     assert pieces.piece_ids.tolist() == [
@@ -78,13 +78,13 @@ def test_words_keep_their_numbers() -> None:
 )
 def test_a_word_keeps_its_number_whatever_the_preparation_does(
     word: str, ids: list[int] | None, index: list[int]
-) -> None:
+):
     pieces = TOKENIZER.pieces([["me", word, "me"]])
     assert pieces.word_index.tolist() == [[0, *index, 2, -1]]
     assert ids is None or pieces.piece_ids.tolist() == [[4, *ids, 4, END]]
 
 
-def test_whole_sentences_go_through_moses() -> None:
+def test_whole_sentences_go_through_moses():
     dictionary = PieceDictionary.from_pieces(["me", "song", ",", "!", "(", ")", "&"])
     merges = [("m", "e</w>"), ("s", "o"), ("n", "g</w>"), ("so", "ng</w>")]
     cut = FastBPETokenizer(merges, dictionary).cut_text("Me, (song) & !")
@@ -92,7 +92,7 @@ def test_whole_sentences_go_through_moses() -> None:
     assert cut.owners == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_a_hook_before_lower_casing() -> None:
+def test_a_hook_before_lower_casing():
     dictionary = PieceDictionary.from_pieces(["a", "b@@", "b"])
     tokenizer = FastBPETokenizer(
         [("m", "e</w>")], dictionary, transform=lambda text: text.replace("Ω", "A b ")
@@ -101,7 +101,7 @@ def test_a_hook_before_lower_casing() -> None:
 
 
 @own_words
-def test_what_cannot_be_cut_is_refused(tmp_path) -> None:
+def test_what_cannot_be_cut_is_refused(tmp_path):
     dictionary = PieceDictionary.from_pieces(["a@@", "b"])
     rule = r"^merges\[1\] must be two pieces, of which only the second may end in"
     for pair in (("a", ""), ("a",), ("a</w>", "b")):
@@ -131,7 +131,7 @@ def real(data_folder, name: str) -> SentencePieceTokenizer:
 
 
 @pytest.mark.parametrize("name", SENTENCES)
-def test_real_models_are_mapped_by_name(data_folder, name: str) -> None:
+def test_real_models_are_mapped_by_name(data_folder, name: str):
     tokenizer = real(data_folder, name)
     model, dictionary = tokenizer.model, tokenizer.dictionary
     shuffled = dictionary.pieces()[4:]
@@ -150,7 +150,7 @@ def test_real_models_are_mapped_by_name(data_folder, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SENTENCES)
-def test_words_are_cut_as_their_sentence_is(data_folder, name: str) -> None:
+def test_words_are_cut_as_their_sentence_is(data_folder, name: str):
     tokenizer = real(data_folder, name)
     words = [word for word in SENTENCES[name].split() if word not in (",", ".")]
     pieces, whole = tokenizer.pieces([words]), tokenizer.text_pieces([" ".join(words)])
@@ -167,14 +167,14 @@ PREPARED = {
 
 
 @pytest.mark.parametrize("text", PREPARED)
-def test_text_is_prepared_as_laser_encoders_does(data_folder, text: str) -> None:
+def test_text_is_prepared_as_laser_encoders_does(data_folder, text: str):
     """Controls to spaces and the quotes of Moses 4.0, as the package of 0.0.2 has them."""
     tokenizer = real(data_folder, "eswiki")
     expected = tokenizer.model.encode(PREPARED[text], out_type=str)
     assert tokenizer.cut_text(text).ids == tokenizer.dictionary.ids(expected)
 
 
-def test_any_word_has_pieces_and_ends_no_sentence(data_folder) -> None:
+def test_any_word_has_pieces_and_ends_no_sentence(data_folder):
     tokenizer = real(data_folder, "eswiki")
     words = ["a b", "", "\u200b", "\ud800", "🙂", "x" * 10_000, "漢字", "▁", "<unk>", "</s>"]
     pieces = tokenizer.pieces([words])

@@ -20,7 +20,7 @@ AWKWARD = ["<pad>", "<unk>", "\u200b", "e\u0301", "é", "👩‍👩‍👧", "\
 
 
 @given(SENTENCES, SENTENCES)
-def test_encoding_never_shifts(known: list[list[str]], sentences: list[list[str]]) -> None:
+def test_encoding_never_shifts(known: list[list[str]], sentences: list[list[str]]):
     lexicon = pe.Lexicon(word for words in known for word in words)
     ids, mask = lexicon.encode(sentences)
     assert ids.shape == mask.shape == (len(sentences), max(map(len, sentences), default=0))
@@ -38,7 +38,7 @@ def test_encoding_never_shifts(known: list[list[str]], sentences: list[list[str]
 @settings(max_examples=50)
 def test_round_trip_through_a_file(
     tmp_path_factory, words: list[str], fallback: bool, form: str | None
-) -> None:
+):
     words += AWKWARD
     lexicon = pe.Lexicon(words, characters=words, lowercase_fallback=fallback, normalization=form)
     path = tmp_path_factory.mktemp("lexicon") / "lexicon.json"
@@ -47,7 +47,7 @@ def test_round_trip_through_a_file(
 
 
 @given(st.lists(WORDS, min_size=1), WORDS)
-def test_every_word_keeps_its_id_when_extended(words: list[str], new: str) -> None:
+def test_every_word_keeps_its_id_when_extended(words: list[str], new: str):
     lexicon = pe.Lexicon(words)
     before = lexicon.encode([words])[0]
     more = lexicon.extended([new, *words, new])
@@ -63,7 +63,7 @@ def test_every_word_keeps_its_id_when_extended(words: list[str], new: str) -> No
     assert lexicon.extends(more) == (more == lexicon)
 
 
-def test_normal_forms() -> None:
+def test_normal_forms():
     decomposed, composed = unicodedata.normalize("NFD", "é"), unicodedata.normalize("NFC", "é")
     assert len(pe.Lexicon([decomposed, composed])) == 4
     for form, kept in (("NFC", composed), ("NFD", decomposed)):
@@ -74,7 +74,7 @@ def test_normal_forms() -> None:
     assert list(pe.Lexicon.from_sentences(corpus, min_count=2, normalization="NFC")) == [composed]
 
 
-def test_lowercase_fallback(tmp_path) -> None:
+def test_lowercase_fallback(tmp_path):
     strict, lenient = (pe.Lexicon(["song", "Me"], lowercase_fallback=on) for on in (False, True))
     words = [["Song", "SONG", "song", "me", "Me"]]
     assert strict.encode(words)[0].tolist() == [[1, 1, 2, 1, 3]]
@@ -87,7 +87,7 @@ def test_lowercase_fallback(tmp_path) -> None:
         assert lexicon.encode([["word", "WORD", "Word"]])[0].tolist() == [[4, 5, 1]]
 
 
-def test_from_sentences_counts() -> None:
+def test_from_sentences_counts():
     sentences = [["b", "a", "c"], ["a", "b", ""], ["a", "d", ""]]
     for kept, options in (
         ("abcd", {}),
@@ -122,11 +122,11 @@ LEXICON = pe.Lexicon(["a", "b"])
         ),
     ],
 )
-def test_what_is_no_sentence_no_word_and_no_id(call, error: type[Exception], message: str) -> None:
+def test_what_is_no_sentence_no_word_and_no_id(call, error: type[Exception], message: str):
     refused(error, f"^{message}", call)
 
 
-def test_characters_are_fixed_when_it_is_built() -> None:
+def test_characters_are_fixed_when_it_is_built():
     lexicon = pe.Lexicon(["ab", "b"]).extended(["bc"])
     assert lexicon.num_characters == 4
     assert lexicon.spell(lexicon.spelling).tolist() == [[0, 0], [1, 0], [2, 3], [3, 0], [3, 1]]
@@ -134,7 +134,7 @@ def test_characters_are_fixed_when_it_is_built() -> None:
     assert lexicon.spell(lexicon.spelling, start=5).shape == (0, 0)
 
 
-def test_damaged_files_are_refused(tmp_path) -> None:
+def test_damaged_files_are_refused(tmp_path):
     path = tmp_path / "lexicon.json"
     pe.Lexicon(["a", "b"]).save(path)
     whole = json.loads(path.read_text("utf-8"))

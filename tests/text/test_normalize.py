@@ -25,7 +25,7 @@ REPLACED = [
 
 
 @pytest.mark.parametrize(("token", "words"), REPLACED)
-def test_what_is_replaced(token: str, words: str) -> None:
+def test_what_is_replaced(token: str, words: str):
     off = Normalizer(
         mentions=token != USER, hashtags=token != USER, urls=token != URL, emoji=token != EMOJI
     )
@@ -41,11 +41,11 @@ KEPT = [
 
 
 @pytest.mark.parametrize("words", KEPT)
-def test_what_is_kept(words: str) -> None:
+def test_what_is_kept(words: str):
     assert normalize(words.split()) == words.split()
 
 
-def test_emoji_are_those_of_unicode() -> None:
+def test_emoji_are_those_of_unicode():
     """Compare with the property tables of a package that has them."""
     regex = pytest.importorskip("regex")
     emoji = regex.compile(r"\p{Emoji}")
@@ -66,7 +66,7 @@ PUNCTUATION = """
 """
 
 
-def test_punctuation() -> None:
+def test_punctuation():
     words = PUNCTUATION.split()
     assert Normalizer(punctuation=True)(words[::2]) == words[1::2]
     assert normalize(words[::2]) == words[::2]
@@ -74,13 +74,13 @@ def test_punctuation() -> None:
 
 
 @pytest.mark.parametrize("unit", ["🏽", "🇲", "👩‍🚀\u200d", "1️⃣", "@_", "'"])
-def test_long_words_take_no_longer_than_they_should(unit: str) -> None:
+def test_long_words_take_no_longer_than_they_should(unit: str):
     word = unit * 20_000 + "!"
     assert normalize.normalize(word) == word
     assert len(Normalizer(punctuation=True, lowercase=True).normalize(word)) > 1
 
 
-def test_lowercase() -> None:
+def test_lowercase():
     assert Normalizer(lowercase=True)(["Él", "ΑΣ", "@Mari", "HTTP://X"]) == [
         "él",
         "ας",
@@ -97,7 +97,7 @@ words = st.lists(st.one_of(st.text(max_size=5), st.lists(pieces, max_size=5).map
 
 @settings(max_examples=40)
 @given(words, st.tuples(*[st.booleans()] * 6))
-def test_keeps_count_and_is_idempotent(given_words: list[str], switches: tuple[bool, ...]) -> None:
+def test_keeps_count_and_is_idempotent(given_words: list[str], switches: tuple[bool, ...]):
     names = ("mentions", "hashtags", "urls", "emoji", "punctuation", "lowercase")
     every = Normalizer(**dict(zip(names, switches, strict=True)))
     once = every(given_words)

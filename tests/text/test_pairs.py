@@ -44,7 +44,7 @@ TOKENIZERS = {
 
 @pytest.mark.parametrize("make", TOKENIZERS.values(), ids=TOKENIZERS)
 @pytest.mark.parametrize("max_length", [None, 9])
-def test_as_the_tokenizer_joins_them(tmp_path: Path, make, max_length: int | None) -> None:
+def test_as_the_tokenizer_joins_them(tmp_path: Path, make, max_length: int | None):
     tokenizer = make(tmp_path)
     found = align_pairs(PAIRS, tokenizer, max_length=max_length, overflow="truncate")
     for row, (first, second) in enumerate(PAIRS):
@@ -60,7 +60,7 @@ def test_as_the_tokenizer_joins_them(tmp_path: Path, make, max_length: int | Non
     found.pieces.check()
 
 
-def test_pieces_are_numbered() -> None:
+def test_pieces_are_numbered():
     pieces, types = align_pairs(PAIRS[:2], bert())
     assert pieces.word_index[0].tolist() == [-1, 0, 1, 2, 3, 4, 5, 6, -1, 7, 8, -1]
     assert types[0].tolist() == [0] * 9 + [1] * 3
@@ -81,5 +81,5 @@ def test_pieces_are_numbered() -> None:
         (PAIRS, {"tokenizer": None}, TypeError, "tokenizer must be one of transformers, got None"),
     ],
 )
-def test_bad_input(pairs, options, error: type[Exception], message: str) -> None:
+def test_bad_input(pairs, options, error: type[Exception], message: str):
     refused(error, f"^{message}", align_pairs, pairs, **{"tokenizer": bert(), **options})

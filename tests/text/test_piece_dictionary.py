@@ -8,7 +8,7 @@ from polyembed.text import PieceDictionary
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
 
-def test_special_pieces_come_first() -> None:
+def test_special_pieces_come_first():
     dictionary = PieceDictionary.from_pieces(["a", "</s>", "b", "a"])
     assert dictionary.pieces() == [*SPECIAL, "a", "b"]
     assert (dictionary.padding_id, dictionary.end_id, dictionary.unknown_id) == (1, 2, 3)
@@ -17,7 +17,7 @@ def test_special_pieces_come_first() -> None:
     assert "no" not in dictionary
 
 
-def test_a_table_of_ids_in_any_order() -> None:
+def test_a_table_of_ids_in_any_order():
     ids = {"b": 5, "<unk>": 3, "a": 4, "</s>": 2, "<s>": 0, "<pad>": 1}
     assert PieceDictionary.from_ids(ids).pieces() == [*SPECIAL, "a", "b"]
     assert PieceDictionary.from_ids({"b": 5, "a": 4}).pieces() == [*SPECIAL, "a", "b"]
@@ -31,5 +31,5 @@ def test_a_table_of_ids_in_any_order() -> None:
         (PieceDictionary.from_ids, {"a": 6}, "dictionary must number its pieces 0, 1, 2, ..."),
     ],
 )
-def test_bad_tables_are_refused(build, argument, message: str) -> None:
+def test_bad_tables_are_refused(build, argument, message: str):
     refused(ValueError, f"^{message}", build, argument)

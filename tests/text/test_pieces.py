@@ -20,7 +20,7 @@ ANY_WORD = st.text(min_size=0, max_size=6) | st.sampled_from(
 )
 
 
-def test_pieces_of_words() -> None:
+def test_pieces_of_words():
     pieces = align_words([["me", "gusta"], [], ["canciones"]], TOKENIZER)
     assert pieces.piece_ids.tolist() == [[2, 5, 6, 7, 3], [2, 3, 0, 0, 0], [2, 1, 3, 0, 0]]
     assert pieces.word_index.tolist() == [[-1, 0, 1, 1, -1], [-1] * 5, [-1, 0, -1, -1, -1]]
@@ -28,7 +28,7 @@ def test_pieces_of_words() -> None:
     pieces.check()
 
 
-def test_a_tokenizer_that_does_not_know_the_letter_a() -> None:
+def test_a_tokenizer_that_does_not_know_the_letter_a():
     """Special pieces were looked for around that letter."""
     rules = Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "ሰ": 2, "ላ": 3, "ሰላ": 4}, [("ሰ", "ላ")]))
     rules.post_processor = processors.TemplateProcessing(
@@ -42,7 +42,7 @@ def test_a_tokenizer_that_does_not_know_the_letter_a() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(ANY_WORD, max_size=6), max_size=4))
-def test_every_word_has_its_pieces_and_no_others(sentences: list[list[str]]) -> None:
+def test_every_word_has_its_pieces_and_no_others(sentences: list[list[str]]):
     pieces = align_words(sentences, TOKENIZER)
     pieces.check()
     for row, words in enumerate(sentences):
@@ -68,7 +68,7 @@ def byte_level(*, add_prefix_space: bool) -> PreTrainedTokenizerFast:
 
 
 @pytest.mark.parametrize("add_prefix_space", [False, True])
-def test_words_are_cut_as_inside_a_sentence(add_prefix_space: bool) -> None:
+def test_words_are_cut_as_inside_a_sentence(add_prefix_space: bool):
     """Alone and without a space, "gusta" would continue the word before it, in other pieces."""
     tokenizer = byte_level(add_prefix_space=add_prefix_space)
     pieces = align_words([["me", "gusta", "la"]], tokenizer)
@@ -78,7 +78,7 @@ def test_words_are_cut_as_inside_a_sentence(add_prefix_space: bool) -> None:
     assert word_opener(tokenizer) == ("" if add_prefix_space else " ")
 
 
-def test_sentencepiece(data_folder) -> None:
+def test_sentencepiece(data_folder):
     model = data_folder / "subwords" / "bpemb_en" / "en.wiki.bpe.vs1000.model"
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     words = ["hello", "", "世界", "song"]
@@ -95,7 +95,7 @@ def test_sentencepiece(data_folder) -> None:
 LONG = [["me"], ["me", "gusta", "cancion", "a"]]  # 3 and 9 pieces with their special ones
 
 
-def test_truncated_words_have_no_pieces_and_windows_are_for_the_encoder() -> None:
+def test_truncated_words_have_no_pieces_and_windows_are_for_the_encoder():
     pieces = align_words(
         LONG, TOKENIZER, max_length=7, overflow="truncate"
     )  # no room for all of "cancion"
@@ -114,7 +114,7 @@ def test_truncated_words_have_no_pieces_and_windows_are_for_the_encoder() -> Non
         ([[0, 1, 2]], r"have shape \(1, 4\), got \(1, 3\)"),
     ],
 )
-def test_numbers_of_words_are_checked(index: list[list[int]], text: str) -> None:
+def test_numbers_of_words_are_checked(index: list[list[int]], text: str):
     mask = torch.tensor([[True, True, True, False]])
     good = Pieces(mask.long(), mask, torch.tensor([[0, -1, 1, -1]]))
     good.check()
@@ -141,6 +141,6 @@ def test_numbers_of_words_are_checked(index: list[list[int]], text: str) -> None
         ),
     ],
 )
-def test_bad_input(sentences, options, error: type[Exception], message: str) -> None:
+def test_bad_input(sentences, options, error: type[Exception], message: str):
     options = {"tokenizer": TOKENIZER, **options}
     refused(error, f"^{message}", align_words, sentences, **options)

@@ -17,7 +17,7 @@ def wrap(model, **options) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **options)
 
 
-def test_word_piece() -> None:
+def test_word_piece():
     pieces = ["[UNK]", "[unused7]", "gus", "##ta", "#", "##", "###"]
     tokenizer = wrap(
         models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"),
@@ -27,7 +27,7 @@ def test_word_piece() -> None:
     assert piece_surfaces(tokenizer) == [None, None, *texts]
 
 
-def test_unigram_and_added_pieces() -> None:
+def test_unigram_and_added_pieces():
     pieces = [("<unk>", 0.0), ("\u2581", -1.0), ("\u2581me", -1.0), ("me", -1.0), ("<0xE2>", -9.0)]
     tokenizer = wrap(models.Unigram(pieces, unk_id=0, byte_fallback=True), unk_token="<unk>")
     tokenizer.add_tokens(["added", AddedToken("<mask>", special=True)])
@@ -36,7 +36,7 @@ def test_unigram_and_added_pieces() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), min_size=1))
-def test_byte_level(text: str) -> None:
+def test_byte_level(text: str):
     """Every text is one piece of bytes as the tokenizers package writes it."""
     rules = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     ((piece, _),) = rules.pre_tokenize_str(text)
@@ -47,7 +47,7 @@ def test_byte_level(text: str) -> None:
     assert found[-1] == (text.removeprefix(" "), text.startswith(" "))
 
 
-def test_slow_tokenizers_and_ends_of_words(tmp_path) -> None:
+def test_slow_tokenizers_and_ends_of_words(tmp_path):
     tokenizer = slow_tokenizer(tmp_path)
     found = piece_surfaces(tokenizer)
     assert len(found) == len(tokenizer)
@@ -57,7 +57,7 @@ def test_slow_tokenizers_and_ends_of_words(tmp_path) -> None:
     assert found[ids["<pad>"]] is None
 
 
-def test_sentencepiece() -> None:
+def test_sentencepiece():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["me gusta la cancion"] * 20),
@@ -74,7 +74,7 @@ def test_sentencepiece() -> None:
         assert found[i] == (piece.removeprefix("\u2581"), piece.startswith("\u2581"))
 
 
-def test_word_text() -> None:
+def test_word_text():
     tokenizer = word_piece_tokenizer()
     assert word_text("Ñu", tokenizer) == "Ñu"
     tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(
@@ -86,7 +86,7 @@ def test_word_text() -> None:
     assert word_text("me", tokenizer) == "me"
 
 
-def test_a_vocabulary_without_marks_is_refused() -> None:
+def test_a_vocabulary_without_marks_is_refused():
     words = wrap(models.WordLevel({"[UNK]": 0, "me": 1}, unk_token="[UNK]"), unk_token="[UNK]")
     rule = r"^tokenizer must mark the edges of words by ##, \u2581, </w> or \u0120, got none"
     refused(ValueError, rule, piece_surfaces, words)

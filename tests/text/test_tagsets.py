@@ -27,7 +27,7 @@ TAGS = {name: tags.split() for name, tags in _TAGS.items()}
 
 
 @pytest.mark.parametrize("tagset", TAGSETS)
-def test_every_tag_has_one(tagset: str) -> None:
+def test_every_tag_has_one(tagset: str):
     mapped = {tag: to_universal_tags(tag, tagset=tagset) for tag in TAGS[tagset]}
     assert set(mapped.values()) <= set(UNIVERSAL_TAGS)
     assert tagset not in ("ptb", "stts") or len(set(mapped.values())) == 12, "as the authors' maps"
@@ -45,7 +45,7 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize("tagset", CHOSEN)
-def test_to_universal(tagset: str) -> None:
+def test_to_universal(tagset: str):
     tags = CHOSEN[tagset].split()
     assert [to_universal_tags(tag, tagset=tagset) for tag in tags[::2]] == tags[1::2]
 
@@ -57,11 +57,11 @@ def test_to_universal(tagset: str) -> None:
         ("NC", "eagles", "tagset must be one of 'conll2002-es', .*, 'ud', got 'eagles'"),
     ],
 )
-def test_what_is_unknown_is_refused(tag: str, tagset: str, message: str) -> None:
+def test_what_is_unknown_is_refused(tag: str, tagset: str, message: str):
     refused(ValueError, f"^{message}$", to_universal_tags, tag, tagset=tagset)
 
 
 @pytest.mark.parametrize(("tagset", "prefix"), [("conll2002-es", "esp"), ("conll2002-nl", "ned")])
-def test_tags_of_the_corpus(tagset: str, prefix: str, data_folder: Path) -> None:
+def test_tags_of_the_corpus(tagset: str, prefix: str, data_folder: Path):
     sentences = read_conll(data_folder / "conll2002" / f"{prefix}.testa", tag_column=1)
     assert {tag for sentence in sentences for tag in sentence.tags} <= set(TAGS[tagset])

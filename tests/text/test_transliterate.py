@@ -28,13 +28,13 @@ class Upper:
         return [word.upper() for word in words]
 
 
-def test_what_is_no_word_stays() -> None:
+def test_what_is_no_word_stays():
     words = ["", *UNCHANGED.split(), "hai'ka", "ka’hai"]
     assert to_devanagari(words) == words
     assert DictionaryTransliterator({}, fallback=Upper())(words) == words
 
 
-def test_dictionary() -> None:
+def test_dictionary():
     words = "hai HAI Nahi hai. (kya???) kya-kya hai😂 'hai' haiiii bahuuuuut song song,hai se\u0301"
     expected = "है है नहीं है. (क्या???) क्या-क्या है😂 'है' है बहुत song song,है se\u0301"
     assert to_devanagari(words.split()) == expected.split()
@@ -43,7 +43,7 @@ def test_dictionary() -> None:
     assert own(asked) == ["हाऽ", "हा", "haa", "x", "y"]
 
 
-def test_fallback_is_asked_once_for_each_unknown_word() -> None:
+def test_fallback_is_asked_once_for_each_unknown_word():
     upper = Upper()
     words = DictionaryTransliterator({"hai": "है"}, fallback=upper, keep=["song"])
     assert words(["hai"]) == ["है"]
@@ -56,7 +56,7 @@ parts = st.sampled_from([*"@#<>1'’.-!?aÉß", "hai", "kya", "है", "http://
 
 
 @given(st.lists(st.one_of(st.text(max_size=5), st.lists(parts, max_size=4).map("".join))))
-def test_every_word_has_its_place(words: list[str]) -> None:
+def test_every_word_has_its_place(words: list[str]):
     found = DictionaryTransliterator({"hai": "है"}, fallback=Upper())(words)
     assert len(found) == len(words)
     for old, new in zip(words, found, strict=True):
@@ -66,13 +66,13 @@ def test_every_word_has_its_place(words: list[str]) -> None:
         assert kept[0] == kept[1]
 
 
-def test_errors() -> None:
+def test_errors():
     rule = r"^words must have Latin letters in lower case as keys, got 'Hai'$"
     refused(ValueError, rule, DictionaryTransliterator, {"Hai": "है"})
     refused(TypeError, r"^words must be a list of words, got the string", to_devanagari, "hai")
 
 
-def test_schemes() -> None:
+def test_schemes():
     pytest.importorskip("indic_transliteration")
     assert SchemeTransliterator()(["kyA", "R^iShi", "hai."]) == ["क्या", "ऋषि", "है."]
     assert SchemeTransliterator("iast")(["kya\u0304", "ṛṣi"]) == ["क्या", "ऋषि"]
@@ -82,7 +82,7 @@ def test_schemes() -> None:
     refused(ValueError, r"^target must be one of", lambda: SchemeTransliterator(target="hindi"))
 
 
-def test_the_dictionary_of_hinglish_is_sound() -> None:
+def test_the_dictionary_of_hinglish_is_sound():
     words = hinglish_words()
     assert len(words) == 731
     for spelling, word in words.items():

@@ -49,7 +49,7 @@ def adapt_masked_lm(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_is_the_plain_loop(count) -> None:
+def test_is_the_plain_loop(count):
     """Step by step the weights of a loop by hand over the batches that the model was given."""
     model, twin = build(dropout=0.0), build(dropout=0.0)
     spy = Spy(model)
@@ -83,7 +83,7 @@ def test_is_the_plain_loop(count) -> None:
     assert result.losses == pytest.approx(expected, rel=1e-4)
 
 
-def test_masking_shares() -> None:
+def test_masking_shares():
     model = build()
     spy = Spy(model)
     options = {**OPTIONS, "batch_size": 50, "num_train_epochs": 2, "mlm_probability": 0.3}
@@ -99,7 +99,7 @@ def test_masking_shares() -> None:
     assert labels[chosen].min() > 2  # nothing special is predicted
 
 
-def test_whole_words() -> None:
+def test_whole_words():
     spy = Spy(model := build())
     adapt_masked_lm(
         model, TOKENIZER, build_texts(90), num_train_epochs=2, whole_word_mask=True, **OPTIONS
@@ -145,7 +145,7 @@ def masked_switches(
 
 
 @pytest.mark.parametrize(("probability", "first", "rest"), [(0.2, 0.5, 0.0), (0.6, 1.0, 1 / 3)])
-def test_words_at_switches_are_masked_first(probability, first, rest) -> None:
+def test_words_at_switches_are_masked_first(probability, first, rest):
     spy, share = masked_switches(SWITCHED[:1], probability)
     assert share == pytest.approx(probability, abs=0.04)
     masked = (torch.cat([batch["labels"] for batch in spy.batches]) != -100).float().mean(0)
@@ -156,7 +156,7 @@ def test_words_at_switches_are_masked_first(probability, first, rest) -> None:
     assert masked[[0, -1]].sum() == 0
 
 
-def test_sentences_without_a_switch_are_masked_as_ever() -> None:
+def test_sentences_without_a_switch_are_masked_as_ever():
     spy, share = masked_switches(SWITCHED[1:], 0.3)
     assert share == pytest.approx(0.3, abs=0.04)
     assert (torch.cat([batch["labels"] for batch in spy.batches]) != -100)[:, 1:-1].any(0).all()
@@ -165,14 +165,14 @@ def test_sentences_without_a_switch_are_masked_as_ever() -> None:
 @pytest.mark.parametrize(
     ("truncation", "rows", "masked"), [(False, {6, 4}, "casa runs"), (True, {6}, "casa")]
 )
-def test_masked_switches_are_cut(truncation, rows, masked) -> None:
+def test_masked_switches_are_cut(truncation, rows, masked):
     spy, _ = masked_switches(SWITCHED[:1], 0.3, max_length=8, truncation=truncation)
     assert {len(row) for row in spy.originals()} == rows
     labels = {label for batch in spy.batches for label in batch["labels"].flatten().tolist()}
     assert labels - {-100} == {*pieces_of(masked)}
 
 
-def test_a_batch_without_a_mask_gets_one() -> None:
+def test_a_batch_without_a_mask_gets_one():
     spy = Spy(model := build())
     options = OPTIONS | {"batch_size": 1, "mlm_probability": 1e-6}
     result = adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, **options)
@@ -182,7 +182,7 @@ def test_a_batch_without_a_mask_gets_one() -> None:
 
 
 @pytest.mark.parametrize(("truncation", "starts"), [(False, (0, 15, 30)), (True, (0,))])
-def test_long_texts_are_cut_up_or_cut_off(truncation, starts) -> None:
+def test_long_texts_are_cut_up_or_cut_off(truncation, starts):
     long = " ".join(["gato runs"] * 9)  # 36 pieces, 15 a row
     spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, [long], num_train_epochs=1, truncation=truncation, **OPTIONS)
@@ -198,7 +198,7 @@ def sources(folder: Path) -> list[object]:
     return [str(folder / "a.txt"), [folder / "b.txt.xz", folder / "c.txt"], lambda: iter(TEXTS)]
 
 
-def test_sources_of_texts(tmp_path) -> None:
+def test_sources_of_texts(tmp_path):
     for texts in sources(tmp_path):
         spy = Spy(model := build())
         adapt_masked_lm(model, TOKENIZER, texts, max_steps=4, **OPTIONS | {"batch_size": 12})
@@ -214,7 +214,7 @@ def run(model: nn.Module, folder: Path | None, **options: object) -> AdaptationR
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
-def test_leaves_no_trace(tmp_path, monkeypatch, capfd) -> None:
+def test_leaves_no_trace(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     model = build().eval()
     model.lm_head.train()
@@ -239,7 +239,7 @@ def test_leaves_no_trace(tmp_path, monkeypatch, capfd) -> None:
     assert capfd.readouterr().out == ""
 
 
-def test_an_interrupted_adaptation_goes_on(tmp_path) -> None:
+def test_an_interrupted_adaptation_goes_on(tmp_path):
     model, steps = build(), []
 
     def interrupt(*_: object) -> None:
@@ -260,7 +260,7 @@ def test_an_interrupted_adaptation_goes_on(tmp_path) -> None:
     assert run(build(), tmp_path).losses == result.losses  # all is done
 
 
-def test_words_of_tokenizers_that_split_none() -> None:
+def test_words_of_tokenizers_that_split_none():
     """Words are found at spaces where the tokenizer's pre-tokenizer finds none."""
     text = "mañana vamos to the beach con mis friends"
     core = Tokenizer(models.BPE(unk_token="<unk>"))
@@ -322,12 +322,12 @@ NO_TEXT = "texts must hold at least one text with a piece, got none"
         ),
     ],
 )
-def test_wrong_values(changes, error, message) -> None:
+def test_wrong_values(changes, error, message):
     given = {"model": build(), "tokenizer": TOKENIZER, "texts": TEXTS, **OPTIONS, **changes}
     refused(error, f"^{message}$", adapt_masked_lm, **given)
 
 
-def test_lone_surrogates_are_left_out() -> None:
+def test_lone_surrogates_are_left_out():
     """No tokenizer takes them, and one in a million tweets would end a training."""
     model, texts = build(), TEXTS[:5]
     spoilt = ["\ud800" + text for text in texts] + ["\udc00"]

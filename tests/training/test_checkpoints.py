@@ -6,7 +6,7 @@ from checks import refused
 from polyembed.training import load_checkpoint, save_checkpoint
 
 
-def test_another_training_and_a_damaged_file_are_refused(tmp_path) -> None:
+def test_another_training_and_a_damaged_file_are_refused(tmp_path):
     """Numbers of NumPy, as an optimiser may have them, become Python's."""
     path = tmp_path / "run.pt"
     save_checkpoint(path, {"rates": [np.float64(0.5)]}, seed=np.int64(0), rows=3)

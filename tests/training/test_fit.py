@@ -59,7 +59,7 @@ def snapshot(tagger: pe.SequenceTagger) -> dict[str, torch.Tensor]:
     return copy.deepcopy(tagger.state_dict())
 
 
-def test_learns_a_task_from_data_that_may_be_read_once() -> None:
+def test_learns_a_task_from_data_that_may_be_read_once():
     tagger = build(dropout=0.0)
     options = {"num_train_epochs": 15, "batch_size": 8, "optimizer": adam(0.01)}
     result = fit(tagger, iter(toy_corpus(8)), iter(toy_corpus(1)), **options)
@@ -73,7 +73,7 @@ def adam(lr: float, kind: type = torch.optim.Adam) -> Callable[[nn.Module], torc
     return lambda tagger: kind([p for p in tagger.parameters() if p.requires_grad], lr=lr)
 
 
-def test_the_best_epoch_comes_back() -> None:
+def test_the_best_epoch_comes_back():
     tagger, states = build(), []
 
     def metric(gold: list, predicted: list) -> float:
@@ -100,14 +100,14 @@ def test_the_best_epoch_comes_back() -> None:
         ({"patience": 3}, 4),
     ],
 )
-def test_stops_when_stale_or_after_decreases_in_a_row(options, count) -> None:
+def test_stops_when_stale_or_after_decreases_in_a_row(options, count):
     """Each epoch below the one before; an equal score, or a better one, starts the count anew."""
     metric = scores(0.9, 0.5, 0.6, 0.4, 0.4, 0.3, 0.2, 0.9)
     result = fit(build(), CORPUS, DEV, metric=metric, num_train_epochs=8, **options)
     assert (len(result.history), result.best.number) == (count, 1)
 
 
-def test_schedulers() -> None:
+def test_schedulers():
     def rates(make, interval: str = "epoch", **options) -> float:
         made = []
 
@@ -148,7 +148,7 @@ def run(
     return tagger, [epoch[:3] for epoch in result.history]
 
 
-def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path) -> None:
+def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path):
     def interrupt(epoch: Epoch) -> None:
         if epoch.number == 2:
             raise KeyboardInterrupt
@@ -174,7 +174,7 @@ CHANGES = {
 }
 
 
-def test_another_run_is_not_resumed(tmp_path) -> None:
+def test_another_run_is_not_resumed(tmp_path):
     """Whatever changes the numbers makes another run, and the error names it."""
 
     def start(train: list = CORPUS, dev: list = DEV, **options) -> FitResult:
@@ -199,7 +199,7 @@ def test_another_run_is_not_resumed(tmp_path) -> None:
     )
 
 
-def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path) -> None:
+def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path):
     """One epoch has 3 steps, 1 of them warm; 4 epochs have 12, the first 2 of them warm."""
     for epochs in (1, 4):
         words = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
@@ -208,7 +208,7 @@ def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path) -> None:
     assert len(result.history) == 4
 
 
-def test_a_loss_that_is_not_finite_stops() -> None:
+def test_a_loss_that_is_not_finite_stops():
     tagger = build()
     tagger.decoder.linear.weight.data.fill_(math.inf)
     refused(
@@ -222,7 +222,7 @@ def test_a_loss_that_is_not_finite_stops() -> None:
     )
 
 
-def test_the_best_weights_outlive_an_epoch_that_fails() -> None:
+def test_the_best_weights_outlive_an_epoch_that_fails():
     """One step an epoch: the loss of the second is finite, its weights are not. It trains parts that were frozen."""
 
     class Diverging(torch.optim.SGD):
@@ -256,7 +256,7 @@ def test_the_best_weights_outlive_an_epoch_that_fails() -> None:
     assert_equal_states(tagger, kept[0])
 
 
-def test_the_seed_decides_and_the_global_random_state_is_untouched() -> None:
+def test_the_seed_decides_and_the_global_random_state_is_untouched():
     def trained(seed: int) -> torch.Tensor:
         return run(None, epochs=1, seed=seed)[0].decoder.linear.weight
 
@@ -267,7 +267,7 @@ def test_the_seed_decides_and_the_global_random_state_is_untouched() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_autocast_trains() -> None:
+def test_autocast_trains():
     taggers = build(dropout=0.0), build(dropout=0.0)
     for tagger, dtype in zip(taggers, (None, torch.bfloat16), strict=True):
         fit(tagger, CORPUS, DEV, num_train_epochs=1, amp_dtype=dtype)
@@ -275,12 +275,12 @@ def test_autocast_trains() -> None:
     assert 0 < (full - mixed).abs().max() < 0.1
 
 
-def test_gradients_are_clipped_only_if_asked(monkeypatch) -> None:
+def test_gradients_are_clipped_only_if_asked(monkeypatch):
     monkeypatch.delattr(torch.nn.utils, "clip_grad_norm_")
     fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=None)
 
 
-def test_gradients_outside_the_optimiser_are_neither_clipped_nor_kept() -> None:
+def test_gradients_outside_the_optimiser_are_neither_clipped_nor_kept():
     tagger, norms = build(dropout=0.0), []
 
     def note(_: Epoch) -> None:
@@ -328,7 +328,7 @@ UNEVEN_RULE = "the tags of a sentence must be as many as the words, 2, got 1"
         ),
     ],
 )
-def test_wrong_values_show_before_the_first_step(changes, message) -> None:
+def test_wrong_values_show_before_the_first_step(changes, message):
     tagger = build()
     tagger.register_forward_hook(lambda *_: pytest.fail("a step was made"))
     refused(
@@ -340,7 +340,7 @@ def test_wrong_values_show_before_the_first_step(changes, message) -> None:
     )
 
 
-def test_batches_hold_sentences_of_like_many_pieces_under_a_trained_encoder(monkeypatch) -> None:
+def test_batches_hold_sentences_of_like_many_pieces_under_a_trained_encoder(monkeypatch):
     """One piece a word as prepared, or four: the number of words says nothing."""
     few, many = (TaggedSentence((word,) * 4, (TAGS[0],) * 4) for word in ("a", "b"))
     seen, collate = [], pe.SequenceTagger.collate
@@ -358,7 +358,7 @@ def test_batches_hold_sentences_of_like_many_pieces_under_a_trained_encoder(monk
     assert {*map(len, seen)} == {1}
 
 
-def test_the_bar_of_an_epoch_names_the_score_of_the_last(capsys) -> None:
+def test_the_bar_of_an_epoch_names_the_score_of_the_last(capsys):
     options = {"num_train_epochs": 2, "metric": scores(0.25, 0.5), "progress": True}
     fit(build(), CORPUS, DEV, **options)
     shown = capsys.readouterr().err

@@ -13,7 +13,7 @@ TRAIN = toy_corpus(4)
 OPTIONS = FitOptions(num_train_epochs=2, batch_size=4, metric="accuracy")
 
 
-def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path, monkeypatch) -> None:
+def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path, monkeypatch):
     calls = []
 
     def interrupted(seed: int) -> pe.SequenceTagger:
@@ -49,7 +49,7 @@ def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path, monkeypa
     assert fit_ensemble(build, TRAIN, DEV, OPTIONS, **options).results == found.results
 
 
-def test_members_share_what_is_frozen_alone() -> None:
+def test_members_share_what_is_frozen_alone():
     shared = build(0)
     refused(
         ValueError,

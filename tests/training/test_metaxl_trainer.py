@@ -103,7 +103,7 @@ def rows_named(names: list[int]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("options", [{}, {"target_weight": 0.5}, {"target_weight": 0.0}])
-def test_steps_are_those_of_metaxl_step(options) -> None:
+def test_steps_are_those_of_metaxl_step(options):
     """A target batch is split between the inner and the outer loss, unless the printed algorithm is asked for."""
     setting, plain, joint = Setting(**options), Setting(), Setting(objective="joint")
     setting.train(), joint.train()
@@ -126,7 +126,7 @@ def test_steps_are_those_of_metaxl_step(options) -> None:
     assert numbers == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
 
 
-def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() -> None:
+def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again():
     setting = Setting(num_train_epochs=5, objective="joint", weight=[0.5, 0.8])  # of no network
     setting.train()
     for rows, batches in ((SOURCE, setting.batches[::2]), (TARGET, setting.batches[1::2])):
@@ -147,7 +147,7 @@ def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() ->
 @pytest.mark.parametrize(
     ("transformed", "size", "weight"), [(False, 4, 1.0), (True, 4, 1.0), (False, 2, 0.5)]
 )
-def test_joint_training_is_the_plain_loop(transformed, size, weight) -> None:
+def test_joint_training_is_the_plain_loop(transformed, size, weight):
     """Of ``L_s + w L_t``; source batches through the network, or not; over MetaXL's batches."""
     options = {"target_batch_size": size, "target_weight": weight}
     setting = Setting(objective="joint_rtn" if transformed else "joint", **options)
@@ -179,7 +179,7 @@ def test_joint_training_is_the_plain_loop(transformed, size, weight) -> None:
     assert bool(moved.norm() > 1e-3) is transformed
 
 
-def test_source_languages_are_drawn_by_temperature() -> None:
+def test_source_languages_are_drawn_by_temperature():
     sources = {"many": SOURCE, "few": make_rows(3, 3)}
 
     def share(temperature: float) -> float:
@@ -195,7 +195,7 @@ def test_source_languages_are_drawn_by_temperature() -> None:
 
 
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn"])
-def test_accumulation_is_exact(objective) -> None:
+def test_accumulation_is_exact(objective):
     options = {"objective": objective, "max_grad_norm": 0.5, "meta_max_grad_norm": 1e-4}
     whole = Setting(batch_size=12, **options)
     parts = Setting(batch_size=4, gradient_accumulation_steps=3, **options)
@@ -207,7 +207,7 @@ def test_accumulation_is_exact(objective) -> None:
     assert moved.norm() <= 0.3 * 0.5 * len(whole.steps)
 
 
-def test_languages_have_networks_of_their_own() -> None:
+def test_languages_have_networks_of_their_own():
     def two() -> nn.Module:
         return nn.ModuleDict({"en": networks(), "es": networks()})
 
@@ -226,7 +226,7 @@ def test_languages_have_networks_of_their_own() -> None:
     )
 
 
-def test_keeps_the_best_epoch() -> None:
+def test_keeps_the_best_epoch():
     scores = iter([0.1, 0.7, 0.7, 0.2])
     states: list[dict[str, Tensor]] = []
     setting = Setting(num_train_epochs=4, dropout=0.5)
@@ -248,7 +248,7 @@ def test_keeps_the_best_epoch() -> None:
     assert_same(setting.state(), states[1])
 
 
-def test_back_off_starts_from_the_best_epoch() -> None:
+def test_back_off_starts_from_the_best_epoch():
     scores = iter([0.9, 0.1, 0.3, 0.2])
     before: list[dict[str, Tensor]] = []
     after: list[dict[str, Tensor]] = []
@@ -290,7 +290,7 @@ def resumable(folder: Any, on_step: Any = None) -> Any:
     return setting, setting.train(checkpoint=folder, evaluate=evaluate, **options)
 
 
-def test_an_interrupted_run_reaches_the_same_numbers(tmp_path) -> None:
+def test_an_interrupted_run_reaches_the_same_numbers(tmp_path):
     def interrupt(step: MetaXLTrainerStep) -> None:
         if step.number == 10:
             raise KeyboardInterrupt
@@ -314,7 +314,7 @@ def test_an_interrupted_run_reaches_the_same_numbers(tmp_path) -> None:
     assert_same(finished.state(), whole.state())
 
 
-def test_an_interrupted_trainer_goes_on(tmp_path) -> None:
+def test_an_interrupted_trainer_goes_on(tmp_path):
     """Its optimisers have the rates of the step at which it was interrupted."""
 
     def interrupt(step: MetaXLTrainerStep) -> None:
@@ -329,7 +329,7 @@ def test_an_interrupted_trainer_goes_on(tmp_path) -> None:
     assert_same(setting.state(), whole.state())
 
 
-def test_refuses_the_checkpoint_of_another_run(tmp_path) -> None:
+def test_refuses_the_checkpoint_of_another_run(tmp_path):
     Setting().train(checkpoint=tmp_path)
 
     elsewhere = Setting(seed=1)
@@ -345,7 +345,7 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path) -> None:
     refused(ValueError, rule, other.train, checkpoint=tmp_path / "joint")
 
 
-def test_a_bad_loss_stops_and_names_the_step() -> None:
+def test_a_bad_loss_stops_and_names_the_step():
     def bad(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return loss(model, batch) * (math.nan if len(setting.steps) == 2 else 1.0)
 
@@ -380,5 +380,5 @@ def test_a_bad_loss_stops_and_names_the_step() -> None:
         ),
     ],
 )
-def test_wrong_values(call, message) -> None:
+def test_wrong_values(call, message):
     refused((ValueError, TypeError), f"^{message}$", call)

@@ -16,7 +16,7 @@ from polyembed.encoders import CachedEmbedder
 from polyembed.training import fit
 
 
-def test_a_crf_sums_over_the_tags_that_are_not_known() -> None:
+def test_a_crf_sums_over_the_tags_that_are_not_known():
     model = tagger()().eval()
     words = SENTENCES[0]
     partial = [TAGS[1], None, "_", *[TAGS[0]] * (len(words) - 3)]
@@ -30,7 +30,7 @@ def test_a_crf_sums_over_the_tags_that_are_not_known() -> None:
     torch.testing.assert_close(model(**batch), (alone - total.log()) / 2)
 
 
-def test_known_tags_must_be_part_of_an_allowed_sequence() -> None:
+def test_known_tags_must_be_part_of_an_allowed_sequence():
     """Else the loss would be infinite."""
     grammar = Constraints.bio(["O", "B-X", "I-X"])
     tags = {0: {0}, 1: {1}, 2: {2}, -100: {0, 1, 2}} | {frozenset(x): x for x in ({0, 2}, {1, 2})}
@@ -44,20 +44,20 @@ def test_known_tags_must_be_part_of_an_allowed_sequence() -> None:
         assert grammar.first_violation(given) == next(places, None)
 
 
-def test_a_tag_set_with_the_sign_of_missing_tags_keeps_it() -> None:
+def test_a_tag_set_with_the_sign_of_missing_tags_keeps_it():
     model = pe.SequenceTagger(vector_source(toy_lexicon()), ["_", "X"])
     assert model.encode_labels([["_", "X", None]]).tolist() == [[0, 1, -100]]
     assert model.labels_of(Sentence(["me"], ["_"])) == ["_"]
 
 
-def test_the_metric_for_entities_asks_for_another_one() -> None:
+def test_the_metric_for_entities_asks_for_another_one():
     model = pe.SequenceTagger(vector_source(toy_lexicon()), ["NOUN", "VERB"])
     data = [Sentence(["me"], ["NOUN"])]
     with pytest.raises(ValueError, match=r"^metric must be one for these labels, as FitOptions"):
         fit(model, data, data, pe.FitOptions(metric="f1"))
 
 
-def test_words_beyond_the_limit_leave_the_loss() -> None:
+def test_words_beyond_the_limit_leave_the_loss():
     encoder = pe.PretrainedWordEncoder(
         tiny_model("bert"), word_piece_tokenizer(), overflow="truncate", max_length=4
     )

@@ -17,7 +17,7 @@ def wide_and_deep() -> pe.SequenceTagger:
     return pe.SequenceTagger(embedder, ["X", "VERB"], encoder=encoder, decoder=decoder)
 
 
-def test_each_parameter_is_in_one_group() -> None:
+def test_each_parameter_is_in_one_group():
     tagger = wide_and_deep()
     next(tagger.parameters()).requires_grad_(False)
     optimizer = default_optimizer(tagger, 1e-2)
@@ -40,7 +40,7 @@ def tuned() -> pe.SequenceTagger:
     return pe.SequenceTagger(words, ["X", "VERB"])
 
 
-def test_a_pretrained_encoder_has_a_rate_of_its_own() -> None:
+def test_a_pretrained_encoder_has_a_rate_of_its_own():
     tagger = tuned()
     network, encoder, crf = default_optimizer(tagger).param_groups
     assert [group["lr"] for group in (network, encoder, crf)] == pytest.approx([1e-3, 1e-4, 3e-2])
@@ -51,7 +51,7 @@ def test_a_pretrained_encoder_has_a_rate_of_its_own() -> None:
     assert not any(x is table for group in (network, encoder, crf) for x in group["params"])
 
 
-def test_the_default_schedule_warms_an_encoder_up() -> None:
+def test_the_default_schedule_warms_an_encoder_up():
     optimizer = default_optimizer(tuned())
     schedule = FitOptions().make_scheduler(optimizer, 20)
     rates = []
@@ -74,7 +74,7 @@ def test_the_default_schedule_warms_an_encoder_up() -> None:
         (["NOUN", "VERB"], "accuracy", "bio"),
     ],
 )
-def test_the_metric_follows_the_labels(tags, metric, scheme) -> None:
+def test_the_metric_follows_the_labels(tags, metric, scheme):
     tagger = pe.SequenceTagger(toy_table(4), tags)
     found = FitOptions().for_training(tagger, 1000)
     assert (found.metric, found.scheme) == (metric, scheme)
@@ -82,7 +82,7 @@ def test_the_metric_follows_the_labels(tags, metric, scheme) -> None:
     assert (chosen.metric, chosen.scheme) == ("macro_f1", "iob1")
 
 
-def test_epochs_and_batches_follow_the_number_of_texts() -> None:
+def test_epochs_and_batches_follow_the_number_of_texts():
     sizes = (1, 100, 578, 1000, 2222, 8323)
     plain = [FitOptions().for_training(wide_and_deep(), size) for size in sizes]
     assert [one.num_train_epochs for one in plain] == [40, 40, 40, 40, 18, 8]
@@ -91,7 +91,7 @@ def test_epochs_and_batches_follow_the_number_of_texts() -> None:
     assert [one.num_train_epochs for one in trained] == [20, 20, 10, 6, 6, 6]
 
 
-def test_noam_follows_the_equation() -> None:
+def test_noam_follows_the_equation():
     """Step ``s = t + 1`` of Vaswani et al. 2017, equation 3, times the rate."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
     schedule = noam_schedule(optimizer, 13, warmup_steps=5)

@@ -35,7 +35,7 @@ def plain_perplexity(
 
 
 @pytest.mark.parametrize(("share", "seed"), [(0.15, 0), (0.4, 0), (0.15, 3)])
-def test_perplexity_is_the_plain_loop(share, seed) -> None:
+def test_perplexity_is_the_plain_loop(share, seed):
     texts = [*TEXTS, " ".join(["gato runs"] * 9)]
     options = {"max_length": 17, "mlm_probability": share, "seed": seed}
     found = perplexity(build(), TOKENIZER, texts, **options)
@@ -43,7 +43,7 @@ def test_perplexity_is_the_plain_loop(share, seed) -> None:
     assert perplexity(build(), TOKENIZER, texts, truncation=True, **options) != found
 
 
-def test_perplexity_depends_neither_on_batches_nor_on_order() -> None:
+def test_perplexity_depends_neither_on_batches_nor_on_order():
     model = build()
     model.lm_head.eval()
     state = torch.get_rng_state()
@@ -90,7 +90,7 @@ def plain_hits(model: nn.Module, folds: int) -> dict[str, list[bool]]:
 
 
 @pytest.mark.parametrize("folds", [6, 2])
-def test_accuracy_at_switches_is_the_plain_loop(folds) -> None:
+def test_accuracy_at_switches_is_the_plain_loop(folds):
     pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
     letters = {"switch": "S", "rest": "R", None: "N"}
     assert ["".join(letters[kind] for kind in kinds_of(one)) for one in SENTENCES] == KINDS
@@ -109,7 +109,7 @@ def test_accuracy_at_switches_is_the_plain_loop(folds) -> None:
     assert math.isnan(switch_accuracy(model, TOKENIZER, SENTENCES[2:3])["switch"])
 
 
-def test_long_sentences_lose_no_word() -> None:
+def test_long_sentences_lose_no_word():
     encoder = ExampleEncoder(build(), TOKENIZER, max_length=17)
     words = ["gato", "runs"] * 9
     found = [(first, part.ids[1:-1]) for first, part in encoder.words(words, "sentence")]
@@ -117,7 +117,7 @@ def test_long_sentences_lose_no_word() -> None:
     assert [first for first, _ in found] == [0, 7, 14]
 
 
-def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
+def test_words_stand_as_in_a_text_for_byte_level_tokenizers():
     """A piece after a space is another one than without: a sentence's words would be read as one."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

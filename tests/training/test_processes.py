@@ -140,7 +140,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("loop", ["torch", "accelerate"])
-def test_two_processes_are_one(loop, launched) -> None:
+def test_two_processes_are_one(loop, launched):
     expected, start, alone = reference(), build_tagger().state_dict(), reference(size=HALF)
     for rank in range(2):
         state = torch.load(launched[0] / f"{loop}-{rank}.pt", weights_only=True)
@@ -152,7 +152,7 @@ def test_two_processes_are_one(loop, launched) -> None:
     assert not torch.allclose(alone["decoder.linear.weight"], expected["decoder.linear.weight"])
 
 
-def test_fit_refuses_a_wrapped_tagger(launched: tuple[Path, str]) -> None:
+def test_fit_refuses_a_wrapped_tagger(launched: tuple[Path, str]):
     assert (
         launched[1].count("model must be a tagger or a classifier of this library, not wrapped")
         == 2
@@ -160,7 +160,7 @@ def test_fit_refuses_a_wrapped_tagger(launched: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize("objective", METAXL)
-def test_metaxl_in_the_processes_of_accelerate(objective, launched) -> None:
+def test_metaxl_in_the_processes_of_accelerate(objective, launched):
     expected = metaxl(objective)
     for rank in range(2):
         state, losses = torch.load(launched[0] / f"{objective}-{rank}.pt")

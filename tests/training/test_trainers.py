@@ -19,7 +19,7 @@ def models() -> dict[str, pe.SequenceTagger]:
 
 
 @pytest.mark.parametrize("name", ["ids", "pieces"])
-def test_batches_are_those_of_collate(name) -> None:
+def test_batches_are_those_of_collate(name):
     model = models()[name]
     found, expected = DataCollatorForWords(model)(ROWS), model.collate(toy_corpus(2))
     assert found.keys() == expected.keys()
@@ -27,7 +27,7 @@ def test_batches_are_those_of_collate(name) -> None:
 
 
 @pytest.mark.parametrize("name", ["ids", "pieces"])
-def test_transformers_trainer_is_the_plain_loop(name, tmp_path) -> None:
+def test_transformers_trainer_is_the_plain_loop(name, tmp_path):
     """With the two methods that the documentation gives."""
     from transformers import Trainer, TrainingArguments
 

@@ -43,7 +43,7 @@ def scores_of(source: Source, target: Source, csls: bool) -> dict[str, dict[str,
     }
 
 
-def test_precision_is_that_of_plain_loops() -> None:
+def test_precision_is_that_of_plain_loops():
     source, target, pairs = toy(seed=1)
     ks = (10, 1, 3, 41, 5, 200)
     result = pe.translation_accuracy(source, target, pairs, ks=ks)
@@ -60,7 +60,7 @@ def test_precision_is_that_of_plain_loops() -> None:
     assert 0 < result.coverage == result.num_queries / result.num_words < 1
 
 
-def test_a_table_of_the_result() -> None:
+def test_a_table_of_the_result():
     source, target, pairs = toy()
     result = pe.translation_accuracy(source, target, pairs, ks=(1, 5))
     table, coverage = result.table(), f"{100 * result.coverage:.1f} %"
@@ -83,7 +83,7 @@ def muse(data_folder: Path, part: str) -> list[tuple[str, str]]:
 
 def test_real_vectors_with_a_dictionary(
     data_folder: Path, spanish_and_english: tuple[TextVectors, TextVectors]
-) -> None:
+):
     """At least the figures of an independent implementation, 0.753 and 0.784 (308 words of 393)."""
     es, en = spanish_and_english
     test = muse(data_folder, "5000-6500")
@@ -101,7 +101,7 @@ def test_real_vectors_with_a_dictionary(
 
 def test_real_vectors_without_a_dictionary(
     data_folder: Path, spanish_and_english: tuple[TextVectors, TextVectors]
-) -> None:
+):
     """By similarities of the 2,000 most frequent words; of all in the slow test."""
     es, en = spanish_and_english
     mapping = pe.align_spaces(es, en, dictionary="similarity", refine=10, max_words=2000)
@@ -110,7 +110,7 @@ def test_real_vectors_without_a_dictionary(
 
 
 @own_words
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     source, target, pairs = toy()
     call = partial(pe.translation_accuracy, source, target)
     refused(ValueError, r"^ks\[1\] must be a positive integer, got 0$", call, pairs, ks=(1, 0))

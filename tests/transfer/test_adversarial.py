@@ -38,7 +38,7 @@ def found(x: torch.Tensor, y: torch.Tensor) -> float:
     return (nearest_cosine(x, y).ids[:, 0] == torch.arange(len(x))).double().mean().item()
 
 
-def test_a_planted_rotation_is_found_from_nothing() -> None:
+def test_a_planted_rotation_is_found_from_nothing():
     x, y = planted(0)
     sizes = {"num_epochs": 2, "epoch_size": 8000, "discriminator_steps": 1, "hidden_size": 32}
     shuffled = y[torch.randperm(len(y))]
@@ -49,7 +49,7 @@ def test_a_planted_rotation_is_found_from_nothing() -> None:
     torch.testing.assert_close(weight.mT @ weight, torch.eye(len(weight)), atol=1e-5, rtol=0)
 
 
-def test_a_seed_settles_everything_and_restarts_are_its_successors() -> None:
+def test_a_seed_settles_everything_and_restarts_are_its_successors():
     x, y = planted(0, n=31)
     before = torch.get_rng_state()
     one, again, other = (learn(x, y, **TINY, seed=seed) for seed in (3, np.int64(3), 4))
@@ -63,7 +63,7 @@ def test_a_seed_settles_everything_and_restarts_are_its_successors() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_best_epoch_is_returned() -> None:
+def test_the_best_epoch_is_returned():
     x, y = planted(1, n=31)
     weight, criteria = learn(x, y, **{**TINY, "num_epochs": 5}, learning_rate=1.0, restarts=2)
     scores = [score for run in criteria for score in run]
@@ -81,7 +81,7 @@ def test_the_best_epoch_is_returned() -> None:
 )
 def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(
     scores, rates, monkeypatch
-) -> None:
+):
     """The first drop below the best only counts; each later one halves, a new best between them or
     not. Decay alone goes no lower than 1e-6; a halving below it ends the run.
     """
@@ -100,7 +100,7 @@ def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(
     assert criteria == [scores] * 2
 
 
-def test_only_the_most_frequent_words_are_drawn() -> None:
+def test_only_the_most_frequent_words_are_drawn():
     x, y = planted(0, n=31)
     few, whole, all_ = (
         learn(x, rows, **TINY, most_frequent=most)[0]
@@ -110,7 +110,7 @@ def test_only_the_most_frequent_words_are_drawn() -> None:
     assert not torch.equal(few, all_)
 
 
-def test_a_step_is_that_of_the_paper() -> None:
+def test_a_step_is_that_of_the_paper():
     """Two steps by hand: SGD on either loss with smoothed labels, and the step to the orthogonal matrices."""
     x, y = planted(0, n=1, dim=2)
     rates = {"learning_rate": 0.5, "beta": 0.01, "dropout": 0.0, "smoothing": 0.2}
@@ -152,11 +152,11 @@ def test_a_step_is_that_of_the_paper() -> None:
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
     ],
 )
-def test_options_out_of_range_are_refused(options, message) -> None:
+def test_options_out_of_range_are_refused(options, message):
     refused(ValueError, f"^{message}$", AdversarialOptions, **options)
 
 
-def test_what_diverges_is_named() -> None:
+def test_what_diverges_is_named():
     message = "^learning_rate, beta and the vectors must be so small that the mapping stays finite, got NaN or an inf"
     refused(ValueError, message, learn, *planted(0, n=7), **TINY | {"epoch_size": 3200}, beta=3.0)
 
@@ -164,7 +164,7 @@ def test_what_diverges_is_named() -> None:
 # The criterion.
 
 
-def test_the_criterion_is_the_mean_cosine_of_mutual_neighbours() -> None:
+def test_the_criterion_is_the_mean_cosine_of_mutual_neighbours():
     x, y = torch.randn(23, 5).double(), torch.randn(31, 5).double()
     pairs = oracles.mutual_pairs(oracles.csls(x.tolist(), y.tolist(), 3))
     expected = [oracles.cosine(x[i].tolist(), y[j].tolist()) for i, j in pairs]

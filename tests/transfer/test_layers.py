@@ -61,7 +61,7 @@ class Classifier(nn.Module):
 
 
 @pytest.mark.parametrize("name", [*MODELS, "inside another"])
-def test_the_number_is_that_of_hidden_states(name) -> None:
+def test_the_number_is_that_of_hidden_states(name):
     """`hidden_states` tells what goes in, and the rest of the model is given what comes out."""
     model = Classifier() if name == "inside another" else make(name)
     ids = torch.randint(5, 31, (2, 7))
@@ -93,5 +93,5 @@ def test_the_number_is_that_of_hidden_states(name) -> None:
         ),
     ],
 )  # fmt: skip
-def test_bad_input(build, layer, message) -> None:
+def test_bad_input(build, layer, message):
     refused(ValueError, f"^{message}$", encoder_layer, build(), layer)

@@ -170,7 +170,7 @@ def oracle(
 @pytest.mark.parametrize(
     ("place", "target_weight"), [(0, 1.0), (2, 1.0), (3, 1.0), (2, 0.3), (2, 0.0)]
 )
-def test_the_oracle(method, place, target_weight) -> None:
+def test_the_oracle(method, place, target_weight):
     """With the target's loss, the default; without it, algorithm 1 as printed."""
     setting = Setting()
     with sdpa_kernel(SDPBackend.MATH):
@@ -191,7 +191,7 @@ def test_the_oracle(method, place, target_weight) -> None:
     )
 
 
-def test_accumulation_is_exact() -> None:
+def test_accumulation_is_exact():
     whole, parts = Setting(), Setting()
     whole.model.eval(), parts.model.eval()
     source, target = make_batch(6, 1), make_batch(4, 2)
@@ -216,7 +216,7 @@ def languages() -> nn.ModuleDict:
     )
 
 
-def test_one_network_for_each_language() -> None:
+def test_one_network_for_each_language():
     setting = Setting(transform=languages)
     setting.step(source=[make_batch(5, 1), make_batch(5, 3)], languages=["es", "fr"])
     assert {n.split(".")[1] for n, x in setting.moved().items() if "t0." in n and x.any()} == {
@@ -226,7 +226,7 @@ def test_one_network_for_each_language() -> None:
     refused(ValueError, "languages must name", setting.step, languages=["es", "fr"])
 
 
-def test_several_layers() -> None:
+def test_several_layers():
     def two() -> list[nn.Module]:
         return [RepresentationTransformationNetwork(HIDDEN, 5) for _ in range(2)]
 
@@ -237,7 +237,7 @@ def test_several_layers() -> None:
     assert float(setting.moved()["t1.up.weight"].norm()) > 1e-6
 
 
-def test_clipping() -> None:
+def test_clipping():
     setting, plain = Setting(), Setting()
     seen = plain.step()
     again = setting.step(max_grad_norm=seen.source_norm / 4, meta_max_grad_norm=seen.meta_norm / 8)
@@ -249,7 +249,7 @@ def test_clipping() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_module_under_two_names_goes_on_learning(method) -> None:
+def test_a_module_under_two_names_goes_on_learning(method):
     setting, plain = Setting(), Setting()
     setting.model.again = setting.model.blocks[1]
     weight = setting.model.again.out.weight
@@ -261,7 +261,7 @@ def test_a_module_under_two_names_goes_on_learning(method) -> None:
     torch.testing.assert_close(weight, plain.model.blocks[1].out.weight)
 
 
-def test_rates() -> None:
+def test_rates():
     """By default each parameter's own rate in the optimiser; what it does not hold is a constant."""
     one, other = Setting(), Setting()
     head, blocks = one.model.head.parameters(), one.model.blocks.parameters()
@@ -277,7 +277,7 @@ def test_rates() -> None:
             torch.testing.assert_close(mine[name], theirs[name])
 
 
-def test_autocast_is_close() -> None:
+def test_autocast_is_close():
     low, high = Setting(torch.float32), Setting(torch.float32)
     low.model.eval(), high.model.eval()
     low.step(amp_dtype=torch.bfloat16)
@@ -309,7 +309,7 @@ class Counted(nn.Module):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_each_batch_counts_once(method) -> None:
+def test_each_batch_counts_once(method):
     """Batch statistics go on as in three training passes, whatever runs again."""
     setting = Setting(model=Counted)
     plain = copy.deepcopy(setting.model)
@@ -337,7 +337,7 @@ class Turned(Counted):
         nn.utils.parametrizations.spectral_norm(self.block.out)
 
 
-def test_a_pass_that_moves_its_buffers_is_run_again_from_where_it_was() -> None:
+def test_a_pass_that_moves_its_buffers_is_run_again_from_where_it_was():
     found, expected = Setting(model=Turned), Setting(model=Turned)
     found.step(found.model.block)
     expected.step(expected.model.block, method="reverse_over_reverse")
@@ -377,7 +377,7 @@ ELSEWHERE = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
         ),
     ],
 )  # fmt: skip
-def test_bad_input(options, error, message) -> None:
+def test_bad_input(options, error, message):
     setting, options = Setting(), {"change": replaced(), **options}
     options.pop("change")(setting)
     before = copy.deepcopy(setting.state())
@@ -426,7 +426,7 @@ dist.destroy_process_group()
 """
 
 
-def test_two_processes_are_one(tmp_path) -> None:
+def test_two_processes_are_one(tmp_path):
     here = Path(__file__).resolve().parent
     paths = [str(here), str(here.parent), str(here.parents[1] / "src")]
     program = PROGRAM.format(paths=paths)
@@ -478,7 +478,7 @@ def assert_gradients(
         assert (one - other).norm() <= tolerance * other.norm(), part
 
 
-def test_gradients_accumulate_like_backward() -> None:
+def test_gradients_accumulate_like_backward():
     """Twice the call is twice the gradient; hooks of parameters run; a step is the gradient and both optimisers'."""
     setting = Setting()
     setting.model.eval()
@@ -566,7 +566,7 @@ class Kinds(nn.Module):
 @pytest.mark.parametrize(
     "kind", ["no_grad", "detach", "forward", "grad mode", "skip", "twice", "sparse"]
 )
-def test_what_a_lower_part_may_do(kind) -> None:
+def test_what_a_lower_part_may_do(kind):
     """Constants, functions and paths of its own, values that bypass the layer, a layer that runs twice."""
     torch.manual_seed(0)
     arguments = Kinds(kind).double(), "layer", make_batch(5, 1), make_batch(3, 2)
@@ -574,7 +574,7 @@ def test_what_a_lower_part_may_do(kind) -> None:
     assert_gradients(gradients(*arguments, "forward_over_reverse", loss=loss), expected, 1e-9)
 
 
-def test_functions_without_the_derivatives() -> None:
+def test_functions_without_the_derivatives():
     """Without forward derivatives below the layer: differences. Without second ones above it: an error."""
     torch.manual_seed(0)
     arguments = Kinds("backward").double(), "layer", make_batch(5, 1), make_batch(3, 2)
@@ -596,7 +596,7 @@ def test_functions_without_the_derivatives() -> None:
     )
 
 
-def test_no_graph_is_kept_below() -> None:
+def test_no_graph_is_kept_below():
     """While the target pass runs, no tensor that the lower part saved for its backward pass is alive."""
     saved: weakref.WeakSet[Any] = weakref.WeakSet()
     source = make_batch(5, 1)
@@ -650,7 +650,7 @@ MODELS = {
         ("Llama", 3, False, False),
     ],
 )
-def test_models_of_transformers(name, place, training, checkpointed) -> None:
+def test_models_of_transformers(name, place, training, checkpointed):
     """The documentation's call: the default loss, attention and dropout, no context; against reverse over reverse."""
     import transformers
 

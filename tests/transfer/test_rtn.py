@@ -45,7 +45,7 @@ def two_layers(row: list[float], down: nn.Linear, up: nn.Linear) -> list[float]:
 
 @pytest.mark.parametrize("gate", ["none", "tied", "separate"])
 @pytest.mark.parametrize("residual", [False, True])
-def test_equation(gate, residual) -> None:
+def test_equation(gate, residual):
     h = torch.randn(3, HIDDEN, dtype=torch.float64)
     network = rtn(residual=residual, gate=gate).double()
     for row, found in zip(h.tolist(), network(h).tolist(), strict=True):
@@ -61,7 +61,7 @@ def test_equation(gate, residual) -> None:
         )
 
 
-def test_initial_weights() -> None:
+def test_initial_weights():
     """By Xavier: a normal distribution of variance ``2 / (fan_in + fan_out)``, and no bias."""
     network = RepresentationTransformationNetwork(300, bottleneck=200, gate="tied", xavier=True)
     for layer in (network.down, network.up):
@@ -72,7 +72,7 @@ def test_initial_weights() -> None:
     assert rtn().up.bias.any()
 
 
-def test_where_the_gradient_goes() -> None:
+def test_where_the_gradient_goes():
     h = torch.randn(3, HIDDEN, requires_grad=True)
 
     def gradient(network: nn.Module) -> Tensor | None:
@@ -87,7 +87,7 @@ def test_where_the_gradient_goes() -> None:
 
 
 @pytest.mark.parametrize("kind", [tuple, list, namedtuple("Pair", "h rest")._make])
-def test_transforms_a_tensor_or_the_first_item(kind) -> None:
+def test_transforms_a_tensor_or_the_first_item(kind):
     inner, outer = nn.Identity(), Wrap(kind)
     model = nn.Sequential(inner, outer)
     with transformed_output([inner, outer], lambda h: 2 * h):
@@ -120,7 +120,7 @@ NETWORKS = nn.ModuleDict({"en": scaled(3), "es": scaled(5)})
         (scaled(1), {"weight": [1.0] * 3}, "weight must be one for all or one .* layers, got 3"),
     ],
 )
-def test_several_layers_weights_and_languages(transform, options, expected) -> None:
+def test_several_layers_weights_and_languages(transform, options, expected):
     if isinstance(expected, str):
         call = transformed_output(LAYERS, transform, **options).__enter__
         refused(ValueError, f"^{expected}$", call)
@@ -129,7 +129,7 @@ def test_several_layers_weights_and_languages(transform, options, expected) -> N
         assert [layer(torch.ones(2))[0].item() for layer in LAYERS] == expected
 
 
-def test_leaves_nothing_behind() -> None:
+def test_leaves_nothing_behind():
     layer = Wrap(lambda items: {})
     message = "^layer must return a tensor, or a tuple whose first item is one, got dict$"
     with pytest.raises(TypeError, match=message), transformed_output(layer, rtn()):
@@ -137,14 +137,14 @@ def test_leaves_nothing_behind() -> None:
     assert not layer._forward_hooks
 
 
-def test_raises_if_the_layer_did_not_run() -> None:
+def test_raises_if_the_layer_did_not_run():
     rule = r"^layer 1 must run inside transformed_output \(a model that is compiled already skips its hook\), got no"
     with pytest.raises(RuntimeError, match=rule), transformed_output(LAYERS, scaled(1)):
         LAYERS[0](torch.zeros(2))
 
 
 @own_words
-def test_wrong_values() -> None:
+def test_wrong_values():
     message = "^gate must be one of 'none', 'tied', 'separate', got 'open'$"
     refused(ValueError, message, rtn, gate="open")
     message = r"^h must have a last axis of size 12, got shape \(2, 11\)$"

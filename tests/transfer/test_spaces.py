@@ -51,7 +51,7 @@ def error_of(mapping: OrthogonalMapping) -> float:
 # Where the first mapping comes from.
 
 
-def test_pairs_alone_are_procrustes_of_the_normalised_vectors() -> None:
+def test_pairs_alone_are_procrustes_of_the_normalised_vectors():
     source, target = planted(noise=0.3)
     x, y = (torch.tensor(vectors.vectors(vectors.words)) for vectors in (source, target))
     rows = torch.tensor([3, 1, 4, 15, 92, 65, 35, 8])
@@ -66,7 +66,7 @@ def test_pairs_alone_are_procrustes_of_the_normalised_vectors() -> None:
         torch.testing.assert_close(mapping.weight, procrustes(steps(x)[rows], steps(y)[rows]))
 
 
-def test_equal_words() -> None:
+def test_equal_words():
     source, target = planted()
     for i in range(0, 40, 2):
         target.rows[f"s{i}"] = target.rows.pop(f"t{i}")
@@ -77,7 +77,7 @@ def test_equal_words() -> None:
     assert {key: value for key, value in mapping.report.items() if key != "criteria"} == expected
 
 
-def test_similarities_know_no_dimension() -> None:
+def test_similarities_know_no_dimension():
     source, target = planted(noise=0.01)
     mapping = pe.align_spaces(source, target, dictionary="similarity", refine=10)
     words = pairs_of(*range(N))
@@ -86,7 +86,7 @@ def test_similarities_know_no_dimension() -> None:
     assert 20 < mapping.report["num_pairs"] <= N
 
 
-def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
+def test_the_adversarial_stage_takes_the_vectors_as_they_are():
     source, target = planted()
     mapping = pe.align_spaces(source, target, refine=0, **QUICK)
     x, y = (torch.tensor(vectors.vectors(vectors.words)) for vectors in (source, target))
@@ -98,7 +98,7 @@ def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
 # Refinement.
 
 
-def test_a_refinement_is_procrustes_of_frequent_words_nearest_to_each_other(monkeypatch) -> None:
+def test_a_refinement_is_procrustes_of_frequent_words_nearest_to_each_other(monkeypatch):
     scores = itertools.count()  # so that the last is the best
     monkeypatch.setattr(spaces, "mapping_criterion", lambda *_, **__: next(scores))
     monkeypatch.setattr(spaces, "REFINE_WORDS", 150)
@@ -112,7 +112,7 @@ def test_a_refinement_is_procrustes_of_frequent_words_nearest_to_each_other(monk
     torch.testing.assert_close(mapping.weight.double(), expected, atol=1e-5, rtol=0)
 
 
-def test_the_best_by_the_criterion_is_returned_be_it_the_first(monkeypatch) -> None:
+def test_the_best_by_the_criterion_is_returned_be_it_the_first(monkeypatch):
     source, target = planted(noise=0.3)
     given = pairs_of(*range(0, 20, 2))
     first = pe.align_spaces(source, target, dictionary=given, refine=0)
@@ -128,7 +128,7 @@ def test_the_best_by_the_criterion_is_returned_be_it_the_first(monkeypatch) -> N
 # What is reported.
 
 
-def test_words_are_the_sources_or_those_given() -> None:
+def test_words_are_the_sources_or_those_given():
     source, target = planted(noise=0.2)
     given = pairs_of(*range(0, 60, 3))
     expected = pe.align_spaces(source, target, dictionary=given, max_words=50)
@@ -140,7 +140,7 @@ def test_words_are_the_sources_or_those_given() -> None:
     assert torch.equal(found.weight, expected.weight)
 
 
-def test_pairs_left_out_and_zero_rows_are_counted_once() -> None:
+def test_pairs_left_out_and_zero_rows_are_counted_once():
     source, target = planted()
     source.rows |= {"s3": np.zeros(DIM), "s4": np.zeros(DIM)}
     target.rows |= {"t5": np.zeros(DIM)}
@@ -152,7 +152,7 @@ def test_pairs_left_out_and_zero_rows_are_counted_once() -> None:
 
 
 @pytest.mark.parametrize("options", WAYS)
-def test_a_vocabulary_smaller_than_every_cut(options) -> None:
+def test_a_vocabulary_smaller_than_every_cut(options):
     """The most frequent 75,000 of the adversarial stage, the neighbourhood of 10, one word alone."""
     mapping = pe.align_spaces(*planted(n=1), **options)
     assert len(mapping.report["criteria"]) == 6
@@ -163,7 +163,7 @@ def test_a_vocabulary_smaller_than_every_cut(options) -> None:
 
 
 @pytest.mark.parametrize("options", WAYS)
-def test_modes_outside_do_no_harm(options) -> None:
+def test_modes_outside_do_no_harm(options):
     source, target = planted(noise=0.1)
     before = torch.get_rng_state()
     expected = pe.align_spaces(source, target, **options, device="cpu")
@@ -179,7 +179,7 @@ def test_modes_outside_do_no_harm(options) -> None:
 # Pairs by similarity.
 
 
-def test_pairs_by_similarity_are_their_equation() -> None:
+def test_pairs_by_similarity_are_their_equation():
     x, y = torch.tensor(skewed(31)), torch.tensor(skewed(37, seed=5))
 
     def profile(x: torch.Tensor) -> torch.Tensor:
@@ -215,7 +215,7 @@ def test_pairs_by_similarity_are_their_equation() -> None:
         ({"target": {}}, TypeError, r"target must have dim and vectors\(words\), got dict"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused(options, error, message) -> None:
+def test_bad_input_is_refused(options, error, message):
     source, target = planted()
     arguments = {"source": source, "target": target, "dictionary": pairs_of(0, 1), **options}
     refused(error, f"^{message}$", pe.align_spaces, **arguments)

@@ -10,7 +10,7 @@ from polyembed.transfer.steps import model_loss
 
 
 @own_words
-def test_models_of_texts_return_it_and_those_of_transformers_name_it() -> None:
+def test_models_of_texts_return_it_and_those_of_transformers_name_it():
     from transformers import BertConfig, BertForTokenClassification
 
     encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())

@@ -157,7 +157,7 @@ def cut(tokenizer, text: str) -> list[int]:
 
 
 @kinds
-def test_a_new_row_is_the_mean_of_what_it_replaces(kind: str) -> None:
+def test_a_new_row_is_the_mean_of_what_it_replaces(kind: str):
     old = TOKENIZERS[kind]()
     model = masked_lm(len(old))
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -178,7 +178,7 @@ def test_a_new_row_is_the_mean_of_what_it_replaces(kind: str) -> None:
 
 
 @kinds
-def test_new_text_takes_fewer_pieces_and_old_ids_stay(kind: str) -> None:
+def test_new_text_takes_fewer_pieces_and_old_ids_stay(kind: str):
     old, found = extended(kind)
     new, known = found.tokenizer, old.get_vocab()
     before, after = (sum(len(cut(tokenizer, text)) for text in NEW) for tokenizer in (old, new))
@@ -190,7 +190,7 @@ def test_new_text_takes_fewer_pieces_and_old_ids_stay(kind: str) -> None:
 
 
 @kinds
-def test_a_word_is_one_piece_wherever_it_stands(kind: str) -> None:
+def test_a_word_is_one_piece_wherever_it_stands(kind: str):
     old, found = extended(kind)
     new = found.tokenizer
     own = new.convert_tokens_to_ids("umwana")
@@ -223,7 +223,7 @@ MODELS = {
 
 @pytest.mark.parametrize("multiple", [None, 8])
 @pytest.mark.parametrize("name", MODELS)
-def test_models_keep_their_logits_and_open_again(name, multiple, tmp_path) -> None:
+def test_models_keep_their_logits_and_open_again(name, multiple, tmp_path):
     """Heads that count their rows, with a table of another width, or with a resize of their own."""
     config = getattr(transformers, name.partition("With")[0].partition("For")[0] + "Config")
     old = word_piece()
@@ -252,7 +252,7 @@ LETTERS = "".join(sorted({letter for text in [*OLD, *NEW] for letter in text}))
     | st.text(LETTERS, max_size=9),
 )
 @settings(max_examples=200, deadline=None)
-def test_any_text_is_cut_as_before_or_with_new_pieces(kind: str, text: str) -> None:
+def test_any_text_is_cut_as_before_or_with_new_pieces(kind: str, text: str):
     old, found = extended(kind)
     ids = cut(found.tokenizer, text)
     if max(ids) < len(old):
@@ -268,7 +268,7 @@ def test_any_text_is_cut_as_before_or_with_new_pieces(kind: str, text: str) -> N
         ({"model": masked_lm(11)}, ValueError, r"^model must have a row .* \d+ pieces, got 11$"),
     ],
 )  # fmt: skip
-def test_bad_input(change, error, text) -> None:
+def test_bad_input(change, error, text):
     old = word_piece()
     model = masked_lm(len(old))
     options = {"tokenizer": old, "model": model, "texts": NEW, "size": 60, **change}

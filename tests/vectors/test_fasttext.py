@@ -207,7 +207,7 @@ def test_a_published_model_comes_through_the_hub(handmade, monkeypatch):
     refused(FileNotFoundError, message, FastTextVectors.from_pretrained, "es")
 
 
-def test_labels_are_those_of_the_package(tmp_path: Path) -> None:
+def test_labels_are_those_of_the_package(tmp_path: Path):
     (tmp_path / "corpus.txt").write_text("__label__es me gusta\n__label__en that song\n" * 40)
     options = {"dim": 4, "minn": 2, "maxn": 3, "bucket": 300, "thread": 12, "verbose": 0}
     words = ["gusta", "song", "songs", "🙂", "me gusta"]

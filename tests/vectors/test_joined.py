@@ -44,14 +44,14 @@ class Speller(Known):
         return np.float32([[self.number] * 2 for _ in words])
 
 
-def test_the_first_that_knows_a_word_answers() -> None:
+def test_the_first_that_knows_a_word_answers():
     joined = JoinedVectors([Known(1, "a", "both"), Known(2, "both", "b"), Known(3, "b", "c", "a")])
     rows = joined.vectors(["c", "a", "both", "b", "a", "nobody"])
     assert rows[:, 0].tolist() == [3, 1, 1, 2, 1, 0]
     assert (rows.dtype, joined.vectors([]).shape) == (np.float32, (0, 2))
 
 
-def test_a_vocabulary_goes_before_spelling() -> None:
+def test_a_vocabulary_goes_before_spelling():
     """A source that could spell the word leaves it to one that knows it."""
     joined = JoinedVectors([Speller(1, "a"), Speller(2, "b", "a"), Known(3, "c"), Speller(0, "d")])
     words = ["a", "b", "c", "d", "new"]
@@ -68,11 +68,11 @@ def test_a_vocabulary_goes_before_spelling() -> None:
         ([Known(1), "es.bin"], TypeError, r"sources must have dim and vectors.*, got str"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(sources, error: type[Exception], message: str) -> None:
+def test_what_cannot_be_joined_is_refused(sources, error: type[Exception], message: str):
     refused(error, f"^{message}$", JoinedVectors, sources)
 
 
-def test_real_files_and_their_way_to_a_folder(tmp_path: Path) -> None:
+def test_real_files_and_their_way_to_a_folder(tmp_path: Path):
     """A mapped fastText model and a text file."""
     es = FastTextVectors.train(SENTENCES * 20, tmp_path / "es.bin", dim=5, min_count=1, bucket=100)
     (tmp_path / "en.vec").write_text("that 1 2 3 4 5\nonly 5 4 3 2 1\n")

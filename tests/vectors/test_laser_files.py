@@ -29,7 +29,7 @@ def laser1(tmp_path) -> dict[str, bytes]:
     }
 
 
-def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
+def test_files_are_fetched_once_and_work(tmp_path, monkeypatch):
     server = Server(monkeypatch, laser1(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))  # where the package keeps its cache
     encoder, tokenizer = load_laser("laser1")
@@ -42,7 +42,7 @@ def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
     assert len(server.asked) == 3
 
 
-def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -> None:
+def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder):
     model = data_folder / "subwords/sentencepiece_wiki8k/eswiki.8k.2023-11-17.model"
     processor = open_sentencepiece(model)
     others = SentencePieceTokenizer(processor).dictionary.pieces()[4:]
@@ -70,14 +70,14 @@ def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -
     torch.testing.assert_close(sentences.encode(["Me gusta."]), expected)
 
 
-def test_out_of_reach_says_what_to_fetch(tmp_path, monkeypatch) -> None:
+def test_out_of_reach_says_what_to_fetch(tmp_path, monkeypatch):
     Server(monkeypatch, {})
     rule = rf"laser2\.pt must be there or within reach, got .*no network.*\. Fetch {LASER2}"
     refused(FileNotFoundError, rule, fetch_laser, cache_dir=tmp_path / "cache")
     refused(ValueError, r"^version must be one of 'laser1', 'laser2', got", fetch_laser, "laser3")
 
 
-def test_merges_are_read(tmp_path) -> None:
+def test_merges_are_read(tmp_path):
     path = tmp_path / "codes"
     path.write_bytes("e n</w> 100\n\x85 \u2028 3\na b 0".encode())  # odd characters end no line
     assert read_merges(path) == [("e", "n</w>"), ("\x85", "\u2028"), ("a", "b")]
@@ -99,6 +99,6 @@ def test_merges_are_read(tmp_path) -> None:
         ),
     ],
 )
-def test_files_in_another_format_are_refused(tmp_path, read, content: bytes, message: str) -> None:
+def test_files_in_another_format_are_refused(tmp_path, read, content: bytes, message: str):
     (tmp_path / "x").write_bytes(content)
     refused(ValueError, message, read, tmp_path / "x")

@@ -35,7 +35,7 @@ class Table:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.bfloat16, 0.05)])
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 5), (0, 5)])
-def test_tensors_are_rotated(mapping, dtype: torch.dtype, tolerance: float, shape) -> None:
+def test_tensors_are_rotated(mapping, dtype: torch.dtype, tolerance: float, shape):
     x = torch.randn(shape).to(dtype)
     mapped = mapping.transform(x)
     assert mapped.dtype == dtype
@@ -48,7 +48,7 @@ def test_tensors_are_rotated(mapping, dtype: torch.dtype, tolerance: float, shap
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_rounding_is_no_fault(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_rounding_is_no_fault(dtype: torch.dtype, tmp_path: Path):
     """What `procrustes` gives for narrow vectors is taken, and a narrow mapping is opened again."""
     x = torch.randn(106, 53).to(dtype)
     mapping = OrthogonalMapping(procrustes(x, x.flip(0)), report={"num_pairs": 106})
@@ -60,7 +60,7 @@ def test_rounding_is_no_fault(dtype: torch.dtype, tmp_path: Path) -> None:
     assert again(ToyVectors(53)).vectors(["a"]).dtype == np.float32
 
 
-def test_a_mapped_source_is_a_source(mapping: OrthogonalMapping, tmp_path: Path) -> None:
+def test_a_mapped_source_is_a_source(mapping: OrthogonalMapping, tmp_path: Path):
     model = FastTextVectors.train(
         SENTENCES * 20, tmp_path / "es.bin", dim=5, min_count=1, bucket=100
     )
@@ -88,5 +88,5 @@ def test_a_mapped_source_is_a_source(mapping: OrthogonalMapping, tmp_path: Path)
         (lambda m: m({"a": [1.0]}), TypeError, r"vectors must have dim and vectors.*, got dict"),
     ],
 )
-def test_what_does_not_fit_is_refused(mapping, call, error: type[Exception], message: str) -> None:
+def test_what_does_not_fit_is_refused(mapping, call, error: type[Exception], message: str):
     refused(error, f"^{message}$", call, mapping)
