@@ -3,6 +3,7 @@ module itself.
 """
 
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -28,8 +29,11 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
     copy = module.__new__(type(module))
     for name, value in vars(module).items():  # the copy gets its own registries, also of hooks
         own = name.startswith("_") and isinstance(value, dict)
-        if isinstance(value, MethodType) and value.__self__ is module:  # accelerate's `forward`
+        # accelerate's `forward`, with hooks or without
+        if isinstance(value, MethodType) and value.__self__ is module:
             value = MethodType(value.__func__, copy)
+        if isinstance(value, partial) and value.args == (module,):
+            value = partial(value.func, copy)
         vars(copy)[name] = value.copy() if own else value
     vars(copy).pop("_compiled_call_impl", None)  # which would call the module
     for name, value in changes.items():

@@ -91,37 +91,22 @@ def entities(
     """
     check_choice("mode", mode, ("conll", "strict"))
     check_choice("scheme", scheme, SCHEMES)
-    if len(SCHEMES[scheme]) > 2:
-        return _closed_entities([split_label(tag, scheme) for tag in tags], SCHEMES[scheme])
+    begin, inside, *last = SCHEMES[scheme]  # last: the end and the single word, if any
+    begins = {begin, *last[1:]}
+    if not last and (mode == "conll" or scheme == "iob1"):
+        begins.add(inside)
     found: list[Entity] = []
     open_type: str | None = None
     start = 0
-    for position, tag in enumerate(tags):
+    for position, tag in enumerate([*tags, "O"]):
         prefix, type_ = split_label(tag, scheme)
-        if prefix == "I" and open_type == type_:
-            continue
-        if open_type is not None:
-            found.append(Entity(open_type, start, position))
-        begins = prefix == "B" or (prefix == "I" and (mode == "conll" or scheme == "iob1"))
-        open_type, start = (type_ if begins else None), position
-    if open_type is not None:
-        found.append(Entity(open_type, start, len(tags)))
-    return found
-
-
-def _closed_entities(labels: Sequence[tuple[str, str]], prefixes: Sequence[str]) -> list[Entity]:
-    """Return entities ``B I* E`` of one type, or ``S``, with `prefixes` for these letters."""
-    begin, _, end, single = prefixes
-    found: list[Entity] = []
-    start: int | None = None
-    for place, (prefix, type_) in enumerate(labels):
-        if prefix in (begin, single):
-            start = place
-        elif prefix == "O" or start is None or labels[start][1] != type_:
-            start = None
-        if start is not None and prefix in (end, single):
-            found.append(Entity(type_, start, place + 1))
-            start = None
+        if prefix not in (inside, *last[:1]) or open_type != type_:
+            if open_type is not None and not last:
+                found.append(Entity(open_type, start, position))
+            open_type, start = (type_ if prefix in begins else None), position
+        if prefix in last and open_type is not None:
+            found.append(Entity(type_, start, position + 1))
+            open_type = None
     return found
 
 
@@ -198,12 +183,7 @@ def to_iob2(tags: Sequence[str], *, scheme: Scheme = "iob1") -> tuple[str, ...]:
     if isinstance(tags, str):
         raise TypeError(must("tags", "be the labels of a sentence", f"the string {tags!r}"))
     labels = list(tags)
-    found = entities(labels, scheme=scheme)
-    if len(SCHEMES[scheme]) > 2:
-        return tuple(bio_labels(found, len(labels)))
-    for _, start, _ in found:
-        labels[start] = f"B{labels[start][1:]}"
-    return tuple(labels)
+    return tuple(bio_labels(entities(labels, scheme=scheme), len(labels)))
 
 
 def split_label(label: str, scheme: Scheme = "bio") -> tuple[str, str]:
@@ -212,7 +192,13 @@ def split_label(label: str, scheme: Scheme = "bio") -> tuple[str, str]:
     if label != "O" and prefix not in SCHEMES[scheme]:
         *first, last = (f"{letter}-<type>" for letter in SCHEMES[scheme])
         rule = f"be O, {', '.join(first)} or {last}"
-        raise ValueError(must("labels", rule, f"{label!r} (scheme= names another scheme)"))
+        raise ValueError(
+            must(
+                "labels",
+                rule,
+                f"{label!r} (scheme= names another scheme; accuracy takes any labels)",
+            )
+        )
     return prefix, type_ or UNTYPED
 
 

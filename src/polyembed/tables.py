@@ -56,9 +56,8 @@ def mean_and_deviation(values: Sequence[float]) -> MeanAndDeviation:
     """
     found = list(map(float, values))
     require(bool(found), "values", "hold at least one result", "none")
-    return MeanAndDeviation(
-        statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None
-    )
+    deviation = float(np.std(found, ddof=1)) if len(found) > 1 else None
+    return MeanAndDeviation(statistics.fmean(found), deviation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,9 @@ def test_without_a_source_later_words_are_unknown_and_all_rows_are_saved(tmp_pat
     embedder = embedder.with_words(NEW_WORDS)
     rows = embedder(torch.arange(12))
     assert torch.equal(rows[9:], plain.weight[1].expand(3, 5))
+    for outside in (12, -1):
+        rule = rf"^ids must be in \[0, 12\), got {outside}$"
+        refused(ValueError, rule, embedder, torch.tensor([2, outside]))
     embedder.requires_grad_(False).save_pretrained(tmp_path, save_sources=False)
     again = pe.SourceEmbedding.from_pretrained(tmp_path)
     assert torch.equal(again(torch.arange(12)), rows)

@@ -84,6 +84,14 @@ def test_the_embeddings_of_canine_are_frozen():
     assert not any(p.requires_grad for p in ours.model.char_embeddings.parameters())
 
 
+def test_canine_takes_an_empty_sentence_beside_others():
+    """The model takes no row of fewer than four pieces."""
+    model = transformers.CanineModel(transformers.CanineConfig(**SMALL))
+    ours = pe.PretrainedWordEncoder(model, transformers.CanineTokenizer()).eval()
+    together, alone = (ours(ours.encode(x)[0]) for x in ([["me", "gusta"], []], [["me", "gusta"]]))
+    torch.testing.assert_close(together, torch.cat([alone, torch.zeros_like(alone)]))
+
+
 def test_the_windows_of_a_sentence_do_not_depend_on_its_batch():
     """RoBERTa counts positions from after the padding's; the tokenizer's side has no effect."""
     left, model = word_piece_tokenizer(), tiny_model("xlm-roberta", max_position_embeddings=16)
@@ -294,6 +302,14 @@ def test_folders_of_strangers(tmp_path, file, edit, message):
     change(tmp_path, lambda config: config["digests"].setdefault(f"{path.parent.name}/{name}", ""))
     reseal(tmp_path)
     refused(ValueError, message, pe.PretrainedWordEncoder.from_pretrained, tmp_path)
+
+
+def test_saving_again_mends_a_damaged_subfolder(tmp_path):
+    ours = encoder()
+    ours.save_pretrained(tmp_path)
+    (only(tmp_path, "encoder-*") / "config.json").unlink()
+    ours.save_pretrained(tmp_path)
+    assert pe.PretrainedWordEncoder.from_pretrained(tmp_path).embedding_dim == ours.embedding_dim
 
 
 def test_what_cannot_be_opened_again_is_not_saved(tmp_path):

@@ -105,4 +105,5 @@ def test_weights_of_dlfa_mix_its_layers(weighting, mask):
     ],
 )
 def test_bad_input(source, target, message: str):
+    refused(ValueError, "targets must hold a language, got none", rank_layers, encoder(), EN, {})
     refused(ValueError, f"^{message}$", rank_layers, encoder(), source, {"de": target})

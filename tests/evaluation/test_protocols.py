@@ -1,6 +1,7 @@
 """The protocols: who is trained on what, tested on what, and what a finished run costs again."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -229,3 +230,7 @@ def test_results_are_added_and_compared(calls: list[dict]):
     refused(ValueError, "both results must have the same systems", lambda: one.gain_over(two))
     other = ProtocolResult(two.runs, {"es": [["O"]]}, two.metric)
     refused(ValueError, "results must test each language on the same", lambda: one + other)
+
+
+def test_a_score_that_is_not_a_number_gives_no_mean():
+    assert str(mean_and_deviation([math.nan, 1.0])) == "nan ± nan"

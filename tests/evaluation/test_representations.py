@@ -1,4 +1,6 @@
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -61,6 +63,26 @@ def test_collects_the_states_of_a_layer(layer: int, left: bool):
     assert model.training
     assert not model.bert.encoder.training
     assert not model.bert.embeddings._forward_hooks
+
+
+def test_threads_collect_from_a_model_that_trains():
+    model, batches = bert().train(), [[make_batch(3, 7, i)] * 9 for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(partial(collect_hidden_states, model, layer=1), batches * 3))
+    assert model.training
+    for one, rows in zip(found, batches * 3, strict=True):
+        torch.testing.assert_close(one, collect_hidden_states(model, rows, 1))
+
+
+def test_a_layer_that_runs_twice_gives_its_last_states():
+    from transformers import AlbertConfig, AlbertModel
+
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "intermediate_size": 17}
+    model = AlbertModel(AlbertConfig(vocab_size=31, embedding_size=5, **sizes)).eval()
+    batches = [make_batch(3, 7, 1), make_batch(2, 5, 2)]
+    layer = model.encoder.albert_layer_groups[0].albert_layers[0]
+    expected = [model(**x).last_hidden_state[x["attention_mask"] == 1] for x in batches]
+    torch.testing.assert_close(collect_hidden_states(model, batches, layer), torch.cat(expected))
 
 
 def test_with_the_transform():

@@ -187,7 +187,7 @@ X = torch.ones(3, 5)
     ("x", "y", "k", "error", "message"),
     [
         (X[0], X, 1, ValueError, r"^(x|queries) must have the axes \(n, dim\), got shape \(5,\)$"),
-        (X, X[None], 1, ValueError, r"^(y|keys) must have the axes \(m, dim\), got shape \(1, 3,"),
+        (X, X[None], 1, ValueError, r"^(y|keys) must have the axes \(n, dim\), got shape \(1, 3,"),
         (X, X[:, :4], 1, ValueError, r"^(y|keys) must have a last axis of size 5, got shape \(3"),
         (X, X, 0, ValueError, "^(k|neighborhood) must be a positive integer, got 0$"),
         (X.long(), X, 1, TypeError, "^(x|queries) must be floating point, got torch.int64$"),

@@ -43,6 +43,11 @@ def test_padding_may_hold_anything(reduce, oracle, filler: float, x: torch.Tenso
     assert reduce is masked_max or gradient[MASKS].ne(0).all()
 
 
+def test_maximum_of_infinities():
+    x = torch.full((1, 4, 3), -torch.inf)
+    assert torch.equal(masked_max(x, MASKS[1:2]), masked_max(x, None))
+
+
 def test_mean_accumulates_in_float32():
     x = torch.ones(1, 4096, 1, dtype=torch.bfloat16)  # bfloat16 cannot count beyond 256
     for mask in (None, torch.ones(1, 4096, dtype=torch.bool)):

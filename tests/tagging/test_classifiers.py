@@ -116,6 +116,7 @@ def test_loss_and_probabilities_follow_the_logits():
     assert torch.equal(ours(**batch), expected)
     torch.testing.assert_close(ours.probabilities(*inputs), logits.softmax(-1))
     assert ours.predict(KNOWN) == [LABELS[i] for i in logits.argmax(-1).tolist()]
+    assert ours.encode_labels([None, LABELS[1]]).tolist() == [-100, 1]
 
 
 # Two texts

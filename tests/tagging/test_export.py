@@ -115,6 +115,11 @@ def test_reads_words_as_the_lexicon(model, folder):
         ),
         (
             ValueError,
+            "batch_size must be a positive integer, got -1",
+            lambda x: x.predict([["me"]], batch_size=-1),
+        ),
+        (
+            ValueError,
             r"ids must be in \[0, \d+\), got -1$",
             lambda x: x.scores(np.array([[2, -1]]), np.ones((1, 2), bool)),
         ),

@@ -147,6 +147,8 @@ def test_entities_that_cannot_be_asked_for():
     refused(ValueError, "^tags must mark entities", words.predict_entities, [["me"]])
     rule = r"^min_probability must be in \[0, 1\], got 1.5$"
     refused(ValueError, rule, tagger().predict_entities, [["ana"]], min_probability=1.5)
+    rule = "^max_words must be a positive integer, got 0$"
+    refused(ValueError, rule, tagger().predict_entities, [["ana"]], max_words=0)
 
 
 # Sets with a guarantee

@@ -14,6 +14,7 @@ from torch import nn
 from toys import TAGS, ToyWordEncoder, compiles, toy_lexicon
 
 import polyembed as pe
+from polyembed._views import evaluation_view
 
 UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs"]]
 
@@ -117,6 +118,15 @@ def test_compiled_parts_predict_without_dropout_and_know_unseen_words():
     model.embedder.compile(backend="eager")
     model.encoder = torch.compile(model.encoder, backend="eager")
     assert model.predict(UNSEEN) == expected
+
+
+def test_a_view_of_a_model_with_hooks_of_accelerate_has_no_dropout():
+    hooks = pytest.importorskip("accelerate.hooks")
+    model = tiny_model("bert", hidden_dropout_prob=0.5)
+    hooks.add_hook_to_module(model, hooks.ModelHook())
+    encoder = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).train()
+    view, pieces = evaluation_view(encoder), encoder.pieces(UNSEEN)
+    assert torch.equal(view(pieces), encoder.eval()(pieces))
 
 
 @pytest.mark.parametrize("name", ["plain", "fused", "ensemble"])

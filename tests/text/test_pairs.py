@@ -65,8 +65,11 @@ def test_pieces_are_numbered():
     assert pieces.word_index[0].tolist() == [-1, 0, 1, 2, 3, 4, 5, 6, -1, 7, 8, -1]
     assert types[0].tolist() == [0] * 9 + [1] * 3
     assert pieces.num_words == 9
-    pieces, _ = align_pairs([(["me", "?!"], ["[SEP]"])], bert())
+    tokenizer = bert()
+    pieces, _ = align_pairs([(["me", "?!"], ["[SEP]"])], tokenizer)
     assert pieces.num_words == 4
+    align_pairs(PAIRS, tokenizer, max_length=8, overflow="truncate")
+    assert tokenizer.backend_tokenizer.truncation is None, "other threads would see it"
     pieces, types = align_pairs([], bert())
     assert pieces.piece_ids.shape == types.shape == (0, 0)
 
@@ -77,6 +80,8 @@ def test_pieces_are_numbered():
     [
         (["me"], {}, ValueError, r"pairs\[0\] must be two lists of words, got 'me'"),
         ([(["me"], "la")], {}, TypeError, r"pairs\[0\]\[1\] must be a list of words"),
+        (PAIRS, {"max_length": -1}, ValueError, "max_length must be a positive integer, got -1"),
+        (PAIRS, {"max_length": 3}, ValueError, "max_length must leave room beside .*, got 3"),
         (PAIRS, {"max_length": 8}, ValueError, r"pairs\[0\] must have at most 8 .*, got 12"),
         (PAIRS, {"tokenizer": None}, TypeError, "tokenizer must be one of transformers, got None"),
     ],

@@ -229,6 +229,7 @@ def test_leaves_no_trace(tmp_path, monkeypatch, capfd):
     reached = []
     monkeypatch.setattr("socket.socket.connect", lambda *_: reached.append(1))
     changes = {"gradient_checkpointing": True, "bf16": True, "eval_strategy": "steps"}
+    changes["train_sampling_strategy"] = "group_by_length"
     run(model, None, **changes, eval_steps=1, report_to="all")
     assert not reached  # reports and evaluation that the arguments ask for are off
     assert random.getstate() == expected[0]

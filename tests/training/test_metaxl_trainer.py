@@ -314,6 +314,12 @@ def test_an_interrupted_run_reaches_the_same_numbers(tmp_path):
     assert_same(finished.state(), whole.state())
 
 
+def test_a_resumed_run_that_scores_returns_an_epoch_with_a_score(tmp_path):
+    Setting(num_train_epochs=2).train(checkpoint=tmp_path)
+    options = {"checkpoint": tmp_path, "evaluate": lambda model: 0.5}
+    assert Setting(num_train_epochs=4).train(**options).best.number == 3
+
+
 def test_an_interrupted_trainer_goes_on(tmp_path):
     """Its optimisers have the rates of the step at which it was interrupted."""
 

@@ -78,3 +78,14 @@ def test_words_beyond_the_limit_leave_the_loss():
     batch = pe.SequenceTagger(encoder, mine.tags, decoder=mine).collate(rows)
     assert batch["tags"].eq(1).all()
     assert batch["mask"].sum() == count
+
+
+def test_a_decoder_of_ones_own_is_given_none_for_a_missing_tag():
+    seen = []
+    embedder = vector_source(toy_lexicon())
+    mine = SimpleNamespace(
+        in_features=embedder.embedding_dim, tags=["X"], encode_labels=seen.extend
+    )
+    model = pe.SequenceTagger(embedder, ["X"], decoder=mine)
+    model.check_items([Sentence(["me", "la"], ["X", "_"])])
+    assert seen == [["X", None]]

@@ -88,8 +88,9 @@ def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(
     seen: list[float] = []
 
     class Recorded(adversarial._Game):
-        def teach_mapping(self, rate: float) -> None:
-            seen.append(rate)
+        def step(self, rate: float, *, fooled: bool) -> None:
+            assert fooled or rate == rates[0]
+            seen.extend([rate] * fooled)
 
     left = iter(scores * 2)
     monkeypatch.setattr(adversarial, "_Game", Recorded)
@@ -132,14 +133,14 @@ def test_a_step_is_that_of_the_paper():
 
     layers = [layer.detach().clone().requires_grad_() for layer in game.layers]
     gradients = torch.autograd.grad(loss(layers, torch.eye(2), (0.8, 0.2)), layers)
-    game.teach_discriminator()
+    game.step(0.5, fooled=False)
     for layer, old, gradient in zip(game.layers, layers, gradients, strict=True):
         assert gradient.any()
         torch.testing.assert_close(layer, old - 0.5 * gradient)
     weight = torch.eye(2, requires_grad=True)
     (gradient,) = torch.autograd.grad(loss(game.layers, weight, (0.2, 0.8)), [weight])
     moved = (weight - 0.5 * gradient).detach()
-    game.teach_mapping(0.5)
+    game.step(0.5, fooled=True)
     torch.testing.assert_close(game.weight, 1.01 * moved - 0.01 * moved @ moved.mT @ moved)
 
 

@@ -111,6 +111,8 @@ def test_fasttext_of_gensim_spells_the_words_that_it_lacks(bucket):
     spelled = keyed["songs"] if bucket else [0, 0]
     rows = as_source(keyed).vectors(["songs", "", "\ud800"])
     np.testing.assert_array_equal(rows, [spelled, [0, 0], [0, 0]])
+    spelled = keyed["Paris"] if bucket else [0, 0]
+    np.testing.assert_array_equal(as_source(keyed).vectors(["Paris"]), [spelled])
 
 
 def test_coverage_by_language(tmp_path):

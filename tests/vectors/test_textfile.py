@@ -5,6 +5,7 @@ import lzma
 
 import numpy as np
 import pytest
+from checks import refused
 
 from polyembed.vectors import TextVectors
 
@@ -91,12 +92,18 @@ def test_two_whole_numbers_are_a_header(write, text, options, expected):
         ("3 2\nhola 1 2\nhello 3 4\n", "file.vec must hold the 3 rows that .* promises, got 2"),
         ("a 1 2\nb 3 4\rc 5 6\n", r"line 2, must end in .*, got 'b 3 4"),
         ("", "file.vec, line 1, must hold a word and its numbers, got ''"),
+        ("2 2\nthe 1 2 3 4\nof 5 6 7 8\n", "line 1, must lead to vectors of 2 numbers, got '2 2'"),
         ("1 1000000000000\nhola 1\n", "line 2, must hold a word and 1000000000000 numbers"),
     ],
 )  # fmt: skip
 def test_broken_files_say_where(write, text, message):
     with pytest.raises(ValueError, match=message):
         TextVectors(write(text)).vectors(["hello"])
+
+
+@pytest.mark.parametrize("text", ["the 1 2 3 4\nof 5 6 7 8\n", "2 4\nthe 1 2 3 4\nof 5 6 7 8\n"])
+def test_dim_must_be_that_of_the_file(write, text):
+    refused(ValueError, "must lead to vectors of 2 numbers", TextVectors, write(text), dim=2)
 
 
 @pytest.mark.parametrize("header", ["", "3 3\n"])

@@ -4,6 +4,7 @@ import struct
 
 import numpy as np
 import pytest
+from checks import refused
 
 from polyembed.vectors import TextVectors, Word2VecBinaryVectors
 
@@ -50,6 +51,15 @@ def test_words_with_spaces_line_feeds_and_other_bytes(words, end, write):
     vectors = Word2VecBinaryVectors(write(encode(words, rows := rows_of(3), end=end)))
     assert vectors.words == words
     np.testing.assert_array_equal(vectors.vectors(words), rows)
+
+
+def test_a_large_file_with_spaces_is_read_where_rows_end_in_line_feeds(write):
+    rows = np.random.default_rng(0).normal(size=(5000, 50)).astype("<f4")
+    words = [f"new york{i}" if i % 3 else f"word{i}" for i in range(5000)]
+    vectors = Word2VecBinaryVectors(write(encode(words, rows, end=b"\n")))
+    assert vectors.words == words
+    data = write(encode(words, rows, end=b""), "file.bin")
+    refused(ValueError, RULE + ".no whole row", Word2VecBinaryVectors, data)
 
 
 def test_files_of_gensim_are_read(tmp_path):

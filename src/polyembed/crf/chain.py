@@ -73,6 +73,7 @@ def check_chain(
 ) -> None:
     """Require the shapes of all parts of a chain to fit."""
     check_dim("emissions", emissions, 3, "batch, word, tag")
+    check_tensor("mask", mask)
     check_mask(mask, emissions.shape[:2])
     tags = emissions.shape[2]
     for name, x in (("transitions", transitions), ("start", start), ("end", end)):

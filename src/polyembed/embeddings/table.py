@@ -60,7 +60,9 @@ class RowTable(PretrainedModule):
         base, width = len(self.weight), self.dim
         late, stop = ids >= base, base + len(self.extension)
         first_rows = look_up(torch.where(late, 0, ids), self.weight, self.padding_idx, stop)
-        late_rows = look_up(torch.where(late, ids - base, 0), self.extension, None, stop)
+        late_rows = look_up(
+            torch.where(late, ids - base, 0), self.extension, None, stop, start=base
+        )
         return torch.where(late[..., None], _widen(late_rows, width), _widen(first_rows, width))
 
     def extended(self, rows: Tensor) -> "RowTable":
@@ -97,12 +99,14 @@ def look_up(
     padding_idx: int | None = None,
     stop: int | None = None,
     name: str = "ids",
+    start: int = 0,
 ) -> Tensor:
-    """Return rows by id; the error for other ids names `stop` as the end of their range."""
+    """Return rows by id; the error names an id counted from `start`, and `stop` as their end."""
     try:
         return F.embedding(ids, weight, padding_idx)
     except IndexError as error:
-        raise ValueError(must(name, f"be in [0, {stop or len(weight)})", "ids outside")) from error
+        wrong = int(ids[(ids < 0) | (ids >= len(weight))][0]) + start
+        raise ValueError(must(name, f"be in [0, {stop or len(weight)})", wrong)) from error
 
 
 def embed_units(ids: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -132,7 +132,18 @@ def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
             del model.pooler
             model.pooler = None  # an attribute, as in a model that was built without a pooler
         if adapter is not None:
-            _read_adapter(model, adapter, name)
+            peft = import_optional("peft", feature="an encoder with an adapter")
+            strange = sorted(set(os.listdir(adapter)) - {"adapter_config.json", WEIGHTS})
+            require(not strange, str(adapter), "hold an adapter alone", strange)
+            config = peft.PeftConfig.from_pretrained(str(adapter))
+            imports = getattr(config, "megatron_config", None)
+            require(imports is None, "the adapter", "import no package by name", imports)
+            peft.inject_adapter_in_model(config, model, adapter_name=name)
+            weights = load_file(adapter / WEIGHTS)
+            report = peft.set_peft_model_state_dict(model, weights, adapter_name=name)
+            lacking = [key for key in report.missing_keys if name in key.split(".")]
+            wrong = lacking + list(report.unexpected_keys)
+            require(not wrong, "the adapter", "have the weights of its layers", wrong[:3])
     return model  # type: ignore[no-any-return]
 
 
@@ -238,21 +249,6 @@ def _write_adapter(model: Any, adapters: Mapping[str, Any], folder: Path) -> dic
     weights = peft.get_peft_model_state_dict(holder, adapter_name=name, save_embedding_layers=False)
     save_file({key: x.contiguous() for key, x in weights.items()}, folder / WEIGHTS)
     return state
-
-
-def _read_adapter(model: nn.Module, folder: Path, name: str) -> None:
-    peft = import_optional("peft", feature="an encoder with an adapter")
-    strange = sorted(set(os.listdir(folder)) - {"adapter_config.json", WEIGHTS})
-    require(not strange, str(folder), "hold an adapter alone", strange)
-    config = peft.PeftConfig.from_pretrained(str(folder))
-    imports = getattr(config, "megatron_config", None)
-    require(imports is None, "the adapter", "import no package by name", imports)
-    peft.inject_adapter_in_model(config, model, adapter_name=name)
-    weights = load_file(folder / WEIGHTS)
-    report = peft.set_peft_model_state_dict(model, weights, adapter_name=name)
-    lacking = [key for key in report.missing_keys if name in key.split(".")]
-    wrong = lacking + list(report.unexpected_keys)
-    require(not wrong, "the adapter", "have the weights of its layers", wrong[:3])
 
 
 def _require_weights(missing: Any, where: object) -> None:

@@ -105,14 +105,7 @@ class CharWordEncoder(ContextualEmbedder):
     def forward(self, pieces: Pieces) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their sentences; see `ContextualEmbedder.forward`."""
         check_pieces(pieces)
-        units, spellings = self._units(pieces)
-        words: Tensor = self.encoder(units, table=self._vectors(spellings))
-        return words
-
-    def _units(self, pieces: Pieces) -> tuple[Pieces, Tensor]:
-        """Group symbols into units; return each unit's number and word, and the spellings by
-        number.
-        """
+        # group symbols into units, and number the units by their spellings
         symbols = torch.where(pieces.piece_mask, pieces.piece_ids, 0)
         starts = symbols.eq(EDGE) | symbols.eq(INSIDE)
         starts |= symbols.ge(self.char2subword.num_embeddings)
@@ -122,17 +115,16 @@ class CharWordEncoder(ContextualEmbedder):
         spellings, ids = torch.unique(spelled, dim=0, return_inverse=True)
         index = _padded(pieces.word_index[starts], counts, -1)[:-1]
         mask = torch.arange(index.shape[1], device=index.device) < counts[:, None]
-        return Pieces(
-            _padded(ids[:-1], counts, 0)[:-1], mask, index, pieces.count_words()
-        ), spellings
-
-    def _vectors(self, spellings: Tensor) -> Tensor:
-        """Compute the vectors of spelled units; special symbols have rows of the table."""
+        units = Pieces(_padded(ids[:-1], counts, 0)[:-1], mask, index, pieces.count_words())
+        # special symbols have rows of the table
         special = spellings[:, :1] - self.char2subword.num_embeddings
         vectors = self.char2subword(torch.where(special < 0, spellings, 0))
         table = self.encoder.model.get_input_embeddings().weight
         rows = F.embedding(special[:, 0].clamp(min=0), table)
-        return torch.where(special < 0, vectors.to(rows.dtype), rows)
+        words: Tensor = self.encoder(
+            units, table=torch.where(special < 0, vectors.to(rows.dtype), rows)
+        )
+        return words
 
     def _piece_units(
         self, sentences: Sequence[Sequence[str]]

@@ -287,13 +287,6 @@ def _layer(hidden_states: Sequence[T], layer: int, name: str) -> T:
     return hidden_states[layer]
 
 
-BRANCHES = {
-    "both": ("global", "local"),
-    "global": ("global", "global"),
-    "local": ("local", "local"),
-}
-
-
 class AIF(PretrainedModule):
     """Attentional information fusion: a weight in (0, 1) for each number of a vector (Chen & Guo
     2022, eq. 1-3).
@@ -340,7 +333,7 @@ class AIF(PretrainedModule):
     ) -> None:
         super().__init__()
         check_positive(hidden_size=hidden_size, reduction_ratio=reduction_ratio)
-        check_choice("branches", branches, BRANCHES)
+        check_choice("branches", branches, ("both", "global", "local"))
         rule = f"be a multiple of reduction_ratio {reduction_ratio}"
         require(hidden_size % reduction_ratio == 0, "hidden_size", rule, hidden_size)
         self.hidden_size, self.reduction_ratio = hidden_size, reduction_ratio
@@ -375,12 +368,10 @@ class AIF(PretrainedModule):
         check_mask(mask, x.shape[:2])
         x = select_valid(x, mask)
         valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        read = {
-            "local": (x, valid),
-            "global": (masked_mean(x, valid)[:, None], valid.any(1, keepdim=True)),
-        }
-        first, second = BRANCHES[self.branches]
-        total = self.first(*read[first]) + self.second(*read[second])
+        local = x, valid
+        mean = masked_mean(x, valid)[:, None], valid.any(1, keepdim=True)
+        total = self.first(*(local if self.branches == "local" else mean))
+        total = total + self.second(*(mean if self.branches == "global" else local))
         return torch.sigmoid(total).expand_as(x)
 
 
@@ -410,25 +401,19 @@ class MaskedBatchNorm(nn.Module):
         wide = widened(x)
         mean, var = self.running_mean.to(wide), self.running_var.to(wide)
         if self.training:
-            mean, var = self._batch_statistics(wide, valid, mean, var)
+            count = valid.sum().to(wide.dtype)
+            some, enough = valid[..., None], count > 1
+            new_mean = torch.where(some, wide, 0.0).sum((0, 1)) / count.clamp(min=1)
+            squares = torch.where(some, (wide - new_mean).square(), 0.0).sum((0, 1))
+            new_var = squares / count.clamp(min=1)
+            mean, var = torch.where(enough, new_mean, mean), torch.where(enough, new_var, var)
+            with torch.no_grad():
+                unbiased = squares / (count - 1).clamp(min=1)
+                for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+                    moved = running.lerp(new.to(running), self.momentum)
+                    running.copy_(torch.where(enough, moved, running))
         scale = torch.rsqrt(var + self.eps) * self.weight.to(wide)
         return ((wide - mean) * scale + self.bias.to(wide)).to(x.dtype)
-
-    def _batch_statistics(
-        self, x: Tensor, valid: Tensor, old_mean: Tensor, old_var: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        count = valid.sum().to(x.dtype)
-        some = valid[..., None]
-        mean = torch.where(some, x, 0.0).sum((0, 1)) / count.clamp(min=1)
-        var = torch.where(some, (x - mean).square(), 0.0).sum((0, 1)) / count.clamp(min=1)
-        enough = count > 1
-        with torch.no_grad():
-            unbiased = var * count / (count - 1).clamp(min=1)
-            for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
-                running.copy_(
-                    torch.where(enough, running.lerp(new.to(running), self.momentum), running)
-                )
-        return torch.where(enough, mean, old_mean), torch.where(enough, var, old_var)
 
 
 class _Branch(nn.Module):

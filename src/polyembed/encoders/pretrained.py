@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -382,16 +383,12 @@ class PretrainedWordEncoder(ContextualEmbedder):
             inputs["token_type_ids"] = token_types
         learns = self.freeze != "all" or (table is not None and table.requires_grad)
         with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
-            try:
-                found = self.model(
-                    **inputs,
-                    attention_mask=attended.long(),
-                    output_hidden_states=everything,
-                    **self._no_cache,
-                )
-            except IndexError as error:  # on a CPU; on a GPU the kernel asserts
-                rule = "be among the pieces that the model has"
-                raise ValueError(must("piece_ids", rule, error)) from error
+            found = self.model(
+                **inputs,
+                attention_mask=attended.long(),
+                output_hidden_states=everything,
+                **self._no_cache,
+            )
         return list(found.hidden_states) if everything else [found.last_hidden_state]
 
     def _run_by_length(
@@ -399,7 +396,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
     ) -> list[Tensor]:
         """Run each row by itself, without padding, because padding would change its words."""
         parts = []
-        for row, length in enumerate(mask.sum(1).clamp(min=min(1, ids.shape[1])).tolist()):
+        least = getattr(self.model.config, "downsampling_rate", 1)  # CANINE's takes no shorter row
+        for row, length in enumerate(mask.sum(1).clamp(min=min(least, ids.shape[1])).tolist()):
             place = slice(row, row + 1), slice(0, length)
             types = None if token_types is None else token_types[place]
             states = self._run(ids[place], mask[place], types, *options)
@@ -451,27 +449,21 @@ def _behaviour(model: Any, options: dict[str, Any]) -> tuple[bool, bool]:
         return named, False
     view: Any = evaluation_view(model)
 
-    def run(ids: Tensor, length: int) -> Tensor:
-        mask = (torch.arange(ids.shape[1], device=ids.device) < length).long()[None]
+    def run(ids: Tensor) -> Tensor:
+        mask = (torch.arange(ids.shape[1], device=ids.device) < 4).long()[None]
         found = view(input_ids=ids, attention_mask=mask, **options)
-        return found.last_hidden_state[0, :length].double().cpu()  # type: ignore[no-any-return]
+        return found.last_hidden_state[0, :4].double().cpu()  # type: ignore[no-any-return]
 
-    for length, width in (
-        (20, 40),
-        (3, 12),
-    ):  # CANINE takes no short row, a small model no long one
-        row = torch.tensor([(known[-3:] * length)[:length]], device=first.device)
-        other = torch.cat([row[:, :-1], torch.full_like(row[:, :1], known[0])], 1)
-        wide = F.pad(row, (0, width - length), value=padding)
-        try:
-            alone, changed, padded = (run(ids, length) for ids in (row, other, wide))
-        except Exception:
-            continue
-        size = alone.abs().mean().clamp(min=1e-12)
-        most = 1e-3 if first.dtype.itemsize >= 4 else 0.1
-        causal = float((alone - changed)[:-1].abs().max() / size) < 1e-6
-        return causal, not float((alone - padded).abs().max() / size) < most
-    return named, False
+    row = torch.tensor([known[-3:] + known[-3:-2]], device=first.device)  # CANINE takes 4 at least
+    other = torch.cat([row[:, :-1], torch.full_like(row[:, :1], known[0])], 1)
+    try:
+        alone, changed, padded = map(run, (row, other, F.pad(row, (0, 8), value=padding)))
+    except Exception:
+        return named, False
+    size = alone.abs().mean().clamp(min=1e-12)
+    most = 1e-3 if first.dtype.itemsize >= 4 else 0.1
+    causal = float((alone - changed)[:-1].abs().max() / size) < 1e-6
+    return causal, not float((alone - padded).abs().max() / size) < most
 
 
 def most_positions(model: nn.Module) -> int | None:
@@ -486,18 +478,14 @@ def most_positions(model: nn.Module) -> int | None:
 
 def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
     """Yield the parameters before the first layer: tables and their norm, by any name."""
-    inside = {
-        id(parameter)
-        for name, module in model.named_modules()  # a number in the name is a layer's
-        if isinstance(module, nn.Embedding) and not any(part.isdigit() for part in name.split("."))
-        for parameter in module.parameters()
-    }
-    for name, parameter in model.named_parameters():
-        # the relative positions of DeBERTa and MPNet, which every layer reads
-        relative = "rel_embeddings" in name or "relative" in name
-        named = "embedding" in name or name.startswith("layer_norm_emb.")  # XLM's norm
-        if (named or id(parameter) in inside) and not relative:
-            yield parameter
+    for place, module in model.named_modules():  # a number in the name is a layer's
+        table = isinstance(module, nn.Embedding) and not re.search(r"\b\d+\b", place)
+        for name, parameter in module.named_parameters(place, recurse=False):
+            # the relative positions of DeBERTa and MPNet, which every layer reads
+            relative = "rel_embeddings" in name or "relative" in name
+            named = "embedding" in name or name.startswith("layer_norm_emb.")  # XLM's norm
+            if (named or table) and not relative:
+                yield parameter
 
 
 def plan_windows(

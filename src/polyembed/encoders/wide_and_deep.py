@@ -60,21 +60,16 @@ class WideAndDeepEncoder(SequenceEncoder):
         self.check_inputs(x, mask)
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
-        scores = self._window_scores(x[..., self.deep_size :], mask)
-        if self.encoder is None:
-            return scores
-        return torch.cat([self.encoder(x[..., : self.deep_size], mask), scores], -1)
-
-    def _window_scores(self, x: Tensor, mask: Tensor) -> Tensor:
+        sizes = [self.deep_size, self.num_tags, self.edges.numel()]
+        deep, own, near = torch.split(x, sizes, -1)
         # a hole in the mask is skipped: the word after it is the neighbour
-        order = valid_first(mask)
-        x = reorder(select_valid(x, mask), order)
-        scores, near = x[..., : self.num_tags], x[..., self.num_tags :]
-        edges = self.edges.flatten()
-        near = torch.where(reorder(mask[..., None], order), near, edges)
+        order, edges = valid_first(mask), self.edges.flatten()
+        scores = reorder(select_valid(own, mask), order)
+        near = torch.where(reorder(mask[..., None], order), reorder(near, order), edges)
         outside = edges.expand(x.shape[0], self.window, -1)
         near = torch.cat([outside, near, outside], 1)
         offsets = [k for k in range(-self.window, self.window + 1) if k]
         for offset, part in zip(offsets, near.chunk(len(offsets), -1), strict=True):
             scores = scores + part.narrow(1, self.window + offset, x.shape[1])
-        return in_place(scores, mask)
+        scores = in_place(scores, mask)
+        return scores if self.encoder is None else torch.cat([self.encoder(deep, mask), scores], -1)

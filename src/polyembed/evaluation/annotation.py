@@ -10,7 +10,8 @@ from torch import Tensor
 
 from polyembed._checks import check_choice, check_positive, check_sentences, require, require_type
 from polyembed._views import evaluation_view
-from polyembed.functional import vote_entropy
+from polyembed.functional import masked_mean, vote_entropy
+from polyembed.functional.alignment import unit
 from polyembed.tagging import CRFDecoder, SequenceTagger, VotingEnsemble, to_device
 from polyembed.tagging.tagger import Tagger
 
@@ -82,7 +83,12 @@ def rank_for_annotation(
     if len(pool) <= count:
         return order[:count]
     one: Any = model.members[0] if isinstance(model, VotingEnsemble) else model
-    vectors = _batched(_means, one, [known[i] for i in pool], batch_size)
+    vectors = _batched(
+        lambda one, inputs, mask: unit(masked_mean(one.features(inputs, mask), mask)),
+        one,
+        [known[i] for i in pool],
+        batch_size,
+    )
     chosen, nearest = [0], vectors @ vectors[0]
     while len(chosen) < count:  # the text whose nearest chosen text is farthest
         nearest[chosen] = torch.inf
@@ -97,9 +103,9 @@ def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Ten
         return torch.zeros(0)
     if by == "vote":
         return _batched(
-            lambda one, inputs, mask: (
-                torch.where(mask, vote_entropy(one.votes(inputs, mask)), 0.0).sum(1) / mask.sum(1)
-            ),
+            lambda one, inputs, mask: masked_mean(
+                vote_entropy(one.votes(inputs, mask))[..., None], mask
+            )[:, 0],
             model,
             texts,
             batch_size,
@@ -150,9 +156,3 @@ def _batched(
         inputs, mask = (to_device(part, model.device) for part in parts)
         found.append(compute(view, inputs, mask).cpu())
     return torch.cat(found)
-
-
-def _means(model: Any, inputs: Any, mask: Tensor) -> Tensor:
-    """Return the means of the words' features, scaled to length 1."""
-    features = torch.where(mask[..., None], model.features(inputs, mask), 0.0)
-    return F.normalize(features.sum(1) / mask.sum(1, keepdim=True), dim=-1)

@@ -33,7 +33,7 @@ def rank_layers(
       nearest, and ``retrieval`` is low.
     - ``retrieval``, the share of sentences whose translation is the nearest of all sentences of the
       other language, by cosine; the mean of both directions. By chance it is one over the number of
-      sentences.
+      sentences. A repeated sentence has several equal translations, of which one counts.
 
     No training is needed.
 
@@ -51,8 +51,8 @@ def rank_layers(
         ``retrieval`` and ``cosine``, then the retrieval of each language.
 
     Raises:
-        ValueError: If there are fewer than two sentences, another number of translations, or a
-            sentence without words.
+        ValueError: If there are fewer than two sentences, no language, another number of
+            translations, or a sentence without words.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -70,6 +70,7 @@ def rank_layers(
     system.
     """
     check_positive(batch_size=batch_size)
+    require(bool(targets), "targets", "hold a language", "none")
     require(len(source) > 1, "source", "hold at least two sentences", len(source))
     rule = f"hold a translation of each of the {len(source)} sentences"
     for language, sentences in targets.items():

@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from threading import get_ident
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_positive, import_optional, require
+from polyembed._views import evaluation_view
 from polyembed.functional.distances import hausdorff_distance
 from polyembed.tagging import to_device
 from polyembed.transfer.rtn import encoder_layer, transformed_output
@@ -74,31 +76,28 @@ def collect_hidden_states(
     check_positive(max_points=max_points)
     module = layer if isinstance(layer, nn.Module) else encoder_layer(model, layer)
     seen: list[Tensor] = []
+    thread = get_ident()
     found: list[Tensor] = []
     count = 0
     device = next(model.parameters()).device
 
     def watch(states: Tensor) -> Tensor:
-        seen.append(states)
+        if get_ident() == thread:  # other threads may run the same layer
+            seen[:] = [states]  # the last of a layer that runs several times
         return states
 
-    modes = {part: part.training for part in model.modules()}
-    model.eval()
-    try:
-        for batch in batches:
-            with transformed_output(module, watch), torch.no_grad():
-                model(**{name: to_device(value, device) for name, value in batch.items()})
-            states = seen.pop()
-            mask = batch.get("attention_mask", torch.ones(states.shape[:2])).to(device) != 0
-            if level == "cls":  # the first valid position of each sentence alone
-                mask &= mask.cumsum(1) == 1
-            found.append(states[mask][: max_points - count].cpu())
-            count += len(found[-1])
-            if count == max_points:
-                break
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
+    for batch in batches:
+        with transformed_output(module, watch), torch.no_grad():  # the view has their hook
+            inputs = {name: to_device(value, device) for name, value in batch.items()}
+            evaluation_view(model)(**inputs)
+        [states] = seen
+        mask = batch.get("attention_mask", torch.ones(states.shape[:2])).to(device) != 0
+        if level == "cls":  # the first valid position of each sentence alone
+            mask &= mask.cumsum(1) == 1
+        found.append(states[mask][: max_points - count].cpu())
+        count += len(found[-1])
+        if count == max_points:
+            break
     require(bool(found), "batches", "hold at least one batch", "none")
     return torch.cat(found)
 

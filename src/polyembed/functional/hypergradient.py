@@ -80,8 +80,8 @@ def hypergradient(
     Raises:
         ValueError: If no parameter or no meta-parameter requires a gradient; if a loss is not a
             scalar, is not finite or does not depend on the parameters; if the source loss does not
-            use a meta-parameter, or the target loss uses one; if `inner_lr` is not positive or
-            lacks a parameter; or if a function has no second derivatives.
+            use a meta-parameter, or the target loss uses one; if `inner_lr` is a number that is
+            not positive, or lacks a parameter; or if a function has no second derivatives.
         TypeError: If a loss is not a tensor.
 
     Example:
@@ -172,12 +172,7 @@ def present(names: Iterable[str], found: Iterable[Tensor | None]) -> dict[str, T
     """Return the gradients that exist, by name; a sparse one becomes dense, because the look-ahead
     needs all values.
     """
-    pairs = zip(names, found, strict=False)
-    return {
-        name: g.to_dense() if g.layout == torch.sparse_coo else g
-        for name, g in pairs
-        if g is not None
-    }
+    return {name: g.to_dense() for name, g in zip(names, found, strict=False) if g is not None}
 
 
 def look_ahead(

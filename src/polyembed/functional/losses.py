@@ -113,9 +113,8 @@ def focal_loss(
     check_gamma(gamma)
     wide, labels, _, own = _prepare(logits, labels, weights)
     score = _of_label(wide, labels)
-    is_own = labels[:, None] == torch.arange(wide.shape[1], device=wide.device)
     nothing = torch.finfo(wide.dtype).min / 2  # finite, so that a single label has derivatives
-    odds = torch.where(is_own, nothing, wide).logsumexp(-1) - score
+    odds = wide.scatter(1, labels[:, None].clamp(min=0), nothing).logsumexp(-1) - score
     losses = torch.exp(gamma * F.logsigmoid(odds)) * -F.logsigmoid(-odds)
     return _mean((losses * own).sum(), own)
 

@@ -68,7 +68,7 @@ def masked_max(
         return x.sum(-2)
     if mask is None:
         return x.amax(-2)
-    top = torch.where(mask[..., None], x, torch.finfo(x.dtype).min).amax(-2)
+    top = torch.where(mask[..., None], x, -torch.inf).amax(-2)
     return torch.where(mask.any(-1, keepdim=True), top, 0.0)
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_float, check_last_dim, check_positive
+from polyembed._checks import check_dim, check_last_dim, check_positive
 from polyembed.functional.alignment import unit
 
 CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
@@ -175,11 +175,9 @@ def mutual_csls(
 
 def _check(spaces: dict[str, Tensor], **counts: int) -> None:
     """Check two spaces of vectors, named after the arguments, and counts."""
-    (first, x), (second, y) = spaces.items()
-    check_dim(first, x, 2, "n, dim")
-    check_dim(second, y, 2, "m, dim")
-    check_float(**spaces)
-    check_last_dim(second, y, x.shape[-1])
+    for name, x in spaces.items():
+        check_dim(name, x, 2, "n, dim")
+        check_last_dim(name, x, next(iter(spaces.values())).shape[-1])
     check_positive(**counts)
 
 
@@ -200,16 +198,14 @@ def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = N
     ids = torch.empty_like(scores, dtype=torch.int64)
     if k == 0:
         return Nearest(scores, ids)
-    if hubness is not None:  # as one more dimension, which saves another pass over each block
-        queries = torch.cat([queries, queries.new_ones(len(queries), 1)], 1)
-        keys = torch.cat([2 * keys, -hubness[:, None]], 1)
+    bias, scale = (queries.new_zeros(1), 1) if hubness is None else (-hubness, 2)
     size = CPU_BLOCK if queries.device.type == "cpu" else DEVICE_BLOCK
     length = max(1, min(len(queries), size // len(keys)))
     memory = queries.new_empty(length, len(keys))  # one buffer for all blocks
     for start in range(0, len(queries), length):
         block = memory[: len(queries) - start]
         rows = slice(start, start + len(block))
-        torch.mm(queries[rows], keys.mT, out=block)
+        torch.addmm(bias, queries[rows], keys.mT, alpha=scale, out=block)
         scores[rows], ids[rows] = _top(block, k)
     return Nearest(scores, ids)
 

@@ -5,8 +5,7 @@ the number of labels.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
@@ -64,12 +63,13 @@ def majority_vote(
         earliest = (votes == votes.amax(0)).int().argmax(0, keepdim=True)
         return predictions.gather(0, earliest).squeeze(0)
     _check_lists(predictions)
-    voters: list[list[Any]] = [list(chain.from_iterable(sentences)) for sentences in predictions]
-    names = list(dict.fromkeys([ignore_index, *chain.from_iterable(voters)]))
-    ids = {name: i for i, name in enumerate(names)}
-    labels = torch.tensor([[ids[label] for label in voter] for voter in voters], dtype=torch.int64)
-    elected = iter(majority_vote(labels, ignore_index=0).tolist())
-    return [[names[next(elected)] for _ in sentence] for sentence in predictions[0]]
+
+    def elected(labels: Iterable[Any]) -> Any:
+        votes = Counter(label for label in labels if label != ignore_index)
+        return max(votes, key=votes.__getitem__, default=ignore_index)  # the earliest of equals
+
+    sentences: Any = zip(*predictions, strict=True)
+    return [[elected(labels) for labels in zip(*rows, strict=True)] for rows in sentences]
 
 
 def entity_vote(

@@ -117,9 +117,10 @@ class _Writer:
         for file in filter(Path.is_file, self.draft.rglob("*")):
             file.chmod(mode)
         stale = saved_names(folder) - set(self.parts)
-        for name, part in self.parts.items():
-            if not (folder / name).is_dir():  # a subfolder of this name has the same content
-                part.replace(folder / name)
+        for key in self.digests:
+            name, _, inner = key.partition("/")
+            (folder / key).parent.mkdir(parents=True, exist_ok=True)
+            (self.parts[name] / inner).replace(folder / key)
         (self.draft / CONFIG_NAME).replace(folder / CONFIG_NAME)
         for name in stale:
             if (folder / name).is_dir() and not (folder / name).is_symlink():

@@ -119,7 +119,10 @@ def build_tagger(
     parts["surface"] = SpelledEmbedding.from_surface(lexicon, num_buckets=buckets)
     members: list[WordEmbedder] = [UniqueWords(HierarchicalMetaEmbedding(**parts))]
     if contextual is not None:
-        frozen = _is_frozen(contextual)
+        fusion = getattr(contextual, "fusion", None)
+        own = set() if fusion is None else set(fusion.parameters())
+        trained = (p for p in contextual.parameters() if p.requires_grad and p.dim() > 1)
+        frozen = own.issuperset(trained)  # no matrix outside its fusion trains
         members.append(
             MetaEmbedding.linear([contextual], embedding_dim=FROZEN_DIM) if frozen else contextual
         )
@@ -132,13 +135,3 @@ def build_tagger(
     tagger = SequenceTagger(embedder, tags, encoder=encoder, decoder=decoder, prepare=prepare)
     places = {value.device for value in contextual.parameters()} if contextual is not None else ()
     return tagger.to(places.pop()) if len(places) == 1 else tagger
-
-
-def _is_frozen(contextual: WordEmbedder) -> bool:
-    """Return whether an embedder trains no matrix outside its fusion."""
-    fusion = getattr(contextual, "fusion", None)
-    own = set() if fusion is None else set(fusion.parameters())
-    return not any(
-        value.requires_grad and value.dim() > 1 and value not in own
-        for value in contextual.parameters()
-    )

@@ -1,6 +1,5 @@
 """Labels for whole texts and for pairs of texts."""
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from polyembed._checks import check_choice, check_probability, require
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, SequencePooling, pool_sequence
+from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.functional.masking import widened
 from polyembed.tagging.losses import LabelCrossEntropy, check_criterion
 from polyembed.tagging.text_model import (
@@ -80,9 +80,22 @@ class TextClassifier(TextModel):
         """Whether pieces are pooled, as over a `PretrainedWordEncoder` alone, instead of words."""
         return self.encoder is None and hasattr(self.embedder, "piece_vectors")
 
-    @abstractmethod
-    def features(self, inputs: Any, mask: Tensor | None = None) -> Float[Tensor, "batch dim"]:
-        """Compute the texts' vectors."""
+    def features(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch dim"]:
+        """Compute the texts' vectors.
+
+        Args:
+            inputs: The inputs, as `encode` makes them.
+            mask: True = a word; None = all are. The mask is not read where pieces are pooled.
+
+        Returns:
+            The vectors, ``(batch, dim)``.
+        """
+        if self.reads_pieces:
+            pieces, *types = inputs if isinstance(inputs, PairedPieces) else [inputs]
+            vectors = self.embedder.piece_vectors(pieces, *types)  # type: ignore[operator]
+            return pool_sequence(vectors, pieces.piece_mask, pooling=self.pooling)
+        vectors = word_features(self.embedder, self.encoder, inputs, mask)
+        return pool_sequence(vectors, mask, pooling=self.pooling)
 
     def forward(
         self, inputs: Any, *, labels: Int[Tensor, " batch"], mask: WordMask = None
@@ -102,14 +115,11 @@ class TextClassifier(TextModel):
 
     def logits(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch label"]:
         """Score each label: ``(batch, label)``."""
-        x = self._drop(self.features(inputs, mask))
+        x = F.dropout(self.features(inputs, mask), self.dropout, self.training)
         if self.hidden is not None:
-            x = self._drop(self.hidden(x).tanh())
+            x = F.dropout(self.hidden(x).tanh(), self.dropout, self.training)
         scores: Tensor = self.linear(x)
         return scores
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
 
     def probabilities(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch label"]:
         """Compute the probability of each label ``(batch, label)``, in at least float32."""
@@ -119,18 +129,20 @@ class TextClassifier(TextModel):
         """Turn label names into ids.
 
         Args:
-            labels: A name per text.
+            labels: A name per text; None for a text without a label.
 
         Returns:
-            The ids, ``(batch)`` int64.
+            The ids, ``(batch)`` int64; -100 for None.
 
         Raises:
             ValueError: If a name is outside the label set.
         """
-        names = self.labels
+        ids: dict[str | None, int] = {name: i for i, name in enumerate(self.labels)}
+        ids[None] = IGNORE_INDEX
         for row, label in enumerate(labels):
-            require(label in names, f"labels[{row}]", f"be one of {', '.join(names)}", repr(label))
-        return torch.tensor([names.index(label) for label in labels], dtype=torch.int64)
+            rule = f"be one of {', '.join(self.labels)}"
+            require(label in ids, f"labels[{row}]", rule, repr(label))
+        return torch.tensor([ids[label] for label in labels], dtype=torch.int64)
 
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
         """Build a training batch.
@@ -167,17 +179,6 @@ class TextClassifier(TextModel):
     def check_items(self, items: Sequence[Any]) -> None:
         """Raise a `ValueError` for a name outside the label set."""
         self.encode_labels([item.label for item in items])
-
-    def _pool_words(self, inputs: Tensor | Pieces, mask: Tensor | None) -> Tensor:
-        """Pool the vectors of each text's words."""
-        return pool_sequence(
-            word_features(self.embedder, self.encoder, inputs, mask), mask, pooling=self.pooling
-        )
-
-    def _pool_pieces(self, pieces: Pieces, token_types: Tensor | None = None) -> Tensor:
-        """Pool the vectors of each row's pieces, special ones included."""
-        vectors = self.embedder.piece_vectors(pieces, token_types)  # type: ignore[operator]
-        return pool_sequence(vectors, pieces.piece_mask, pooling=self.pooling)
 
 
 class SequenceClassifier(TextClassifier):
@@ -222,20 +223,6 @@ class SequenceClassifier(TextClassifier):
     pooler is left out, and `hidden_size` adds an untrained one. An empty text over words has a
     vector of zeros.
     """
-
-    def features(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch dim"]:
-        """Compute the texts' vectors.
-
-        Args:
-            inputs: The inputs, as `encode` makes them.
-            mask: True = a word; None = all are.
-
-        Returns:
-            The vectors, ``(batch, dim)``.
-        """
-        if self.reads_pieces:
-            return self._pool_pieces(inputs)
-        return self._pool_words(inputs, mask)
 
     def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Tensor | Pieces, Tensor]:
         """Turn words into the embedder's inputs.
@@ -305,13 +292,13 @@ class PairClassifier(TextClassifier):
             The vectors, ``(batch, dim)``.
         """
         if self.reads_pieces:
-            return self._pool_pieces(*inputs)
+            return super().features(inputs)
         for part in tree_leaves(inputs):
             if isinstance(part, Tensor):
                 shape = tuple(part.shape)
                 require(shape[1:2] == (2,), "inputs", "have the axes (batch, 2, word)", shape)
         flat = tree_map_only(Tensor, lambda part: part.flatten(0, 1), inputs)
-        pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
+        pooled = super().features(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)
         return torch.cat([u, v, (u - v).abs(), u * v], -1)
 

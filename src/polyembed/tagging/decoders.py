@@ -256,8 +256,8 @@ class SoftmaxDecoder(Decoder):
         dropout: The dropout probability of the features, in training.
         criterion: Another loss of the words' scores and tags: `LabelCrossEntropy` with weights or
             smoothing, `FocalLoss`, or a module of your own from
-            ``(logits (*batch, label), labels (*batch))`` to a mean in nats. Your module must not
-            count a tag of -100. The cross-entropy if None.
+            ``(logits (word, label), labels (word))`` to a mean in nats, as ``nn.CrossEntropyLoss``.
+            Your module must not count a tag of -100. The cross-entropy if None.
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
@@ -295,7 +295,8 @@ class SoftmaxDecoder(Decoder):
         if not sets:
             if mask is not None:
                 tags = torch.where(mask, tags, IGNORE_INDEX)
-            loss: Tensor = (self.criterion or cross_entropy)(emissions, tags)
+            criterion = self.criterion or cross_entropy
+            loss: Tensor = criterion(emissions.flatten(0, 1), tags.flatten())
             return loss
         if self.criterion is not None:
             raise TypeError(must("tags", "be single names for a criterion", "sets"))

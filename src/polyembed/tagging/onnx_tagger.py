@@ -164,6 +164,8 @@ class OnnxTagger:
             TypeError: If a sentence is not a list of strings.
             ValueError: If scores are NaN or forbid every path, so that a word has no tag.
         """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be a positive integer, got {batch_size}")
         rows = _check_sentences(sentences)
         found: list[list[str]] = [[] for _ in rows]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))

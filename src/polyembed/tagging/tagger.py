@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from polyembed._checks import check_sentences, check_words, require, require_type
+from polyembed._checks import check_positive, check_sentences, check_words, require, require_type
 from polyembed.crf import span_log_probs
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
@@ -133,7 +133,7 @@ class Tagger(TextModel):
 
     def check_items(self, items: Sequence[Tagged]) -> None:
         """Raise a `ValueError` for a tag or a sequence of tags that the decoder cannot encode."""
-        self.encode_labels([item.tags for item in items])
+        self.encode_labels([self.labels_of(item) for item in items])
 
     def _label_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[Any]]:
         decoder: Any = self.decoder
@@ -239,7 +239,7 @@ class SequenceTagger(Tagger):
         if self.decoder.tags == len(tags):  # built with their number
             self.decoder.tags = tags
         own = self.decoder.tags
-        require(own == tags, "decoder", f"have the tags {', '.join(tags)}", own)
+        require(own in (tags, list(tags)), "decoder", f"have the tags {', '.join(tags)}", own)
         self.prepare: Any = prepare
         if isinstance(prepare, Sequence):
             modules = [step for step in prepare if isinstance(step, nn.Module)]
@@ -373,12 +373,13 @@ class SequenceTagger(Tagger):
             last word: the most probable first if they may overlap, else in the order of the text.
 
         Raises:
-            ValueError: If the tags mark no entities, `min_probability` is outside [0, 1], or the
-                scores of a text are NaN.
+            ValueError: If the tags mark no entities, `min_probability` is outside [0, 1],
+                `max_words` is not positive, or the scores of a text are NaN.
             TypeError: If the decoder is neither a `CRFDecoder` nor a `SoftmaxDecoder`.
         """
         require(scheme_of(self.tags) is not None, "tags", "mark entities, as B-PER", self.tags)
         require(0 <= min_probability <= 1, "min_probability", "be in [0, 1]", min_probability)
+        check_positive(max_words=max_words)
         check_decoder("decoder", self.decoder)
         predict = partial(
             type(self)._entities_of_batch,

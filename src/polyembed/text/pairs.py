@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from polyembed._checks import check_choice, check_sentences, require, require_type
-from polyembed.text.pieces import Pieces, is_sentencepiece, pad_pieces, padding_id, piece_limit
+from polyembed.text.pieces import Pieces, is_sentencepiece, pad_pieces, padding_id, room_for_pieces
 from polyembed.text.spelling import pad_rows
 
 
@@ -47,15 +47,15 @@ def align_pairs(
         max_length: The largest number of pieces of a pair, special ones included; the tokenizer's
             own limit if None.
         overflow: How to treat a longer pair. ``"error"`` raises an error. Under ``"truncate"``, the
-            longer sentence loses its last pieces, then both in turn (the tokenizer's
-            ``longest_first``).
+            longer sentence loses its last pieces, then both in turn, as under the tokenizers'
+            ``longest_first``.
 
     Returns:
         Rows of pieces on the CPU, padded on the right, with their token types.
 
     Raises:
-        ValueError: If a pair is beyond the limit under ``"error"``, or an item has not exactly two
-            sentences.
+        ValueError: If a pair is beyond the limit under ``"error"``, an item has not exactly two
+            sentences, or the limit leaves no room beside the special pieces.
         TypeError: If the tokenizer is not one of transformers, or a string is in place of a list of
             words.
 
@@ -75,28 +75,44 @@ def align_pairs(
     check_choice("overflow", overflow, ("error", "truncate"))
     theirs = callable(tokenizer) and not is_sentencepiece(tokenizer)
     require_type(theirs, "tokenizer", "be one of transformers", tokenizer)
-    limit = piece_limit(tokenizer) if max_length is None else max_length
-    cut = overflow == "truncate" and limit is not None
-    options = {"truncation": "longest_first", "max_length": limit} if cut else {"verbose": False}
+    room = room_for_pieces(tokenizer, max_length, tokenizer.num_special_tokens_to_add(pair=True))
     texts = [
         [" ".join(words).encode(errors="ignore").decode() for words in pair]
         for pair in check_pairs(pairs)
     ]
     # as lists, since a tokenizer takes an empty string for no second sentence
     firsts, seconds = [first for first, _ in texts], [second for _, second in texts]
+    # the tokenizer's own truncation is a state, and other threads would see it
+    whole = {"truncation": False, "verbose": False}
     none: Any = {"input_ids": [], "token_type_ids": [], "special_tokens_mask": []}
-    options["return_special_tokens_mask"] = True
-    encoded = tokenizer(firsts, seconds, **options) if texts else none
-    owners = []
+    encoded = (
+        tokenizer(firsts, seconds, return_special_tokens_mask=True, **whole) if texts else none
+    )
+    kept, owners = [], []
     for row, special in enumerate(encoded["special_tokens_mask"]):
-        rule = f"have at most {limit} pieces (overflow='truncate' takes longer ones)"
-        require(limit is None or len(special) <= limit, f"pairs[{row}]", rule, len(special))
+        own = [i for i, apart in enumerate(special) if not apart]
+        beyond: set[int] = set()
+        if room is not None and len(own) > room:
+            most = len(special) - len(own) + room
+            rule = f"have at most {most} pieces (overflow='truncate' takes longer ones)"
+            require(overflow == "truncate", f"pairs[{row}]", rule, len(special))
+            size = len(tokenizer(firsts[row], add_special_tokens=False, **whole)["input_ids"])
+            short = min(size, len(own) - size, room // 2)
+            first = short if 2 * size <= len(own) else room - short
+            beyond = {*own[first:size], *own[size + room - first :]}
+        kept.append([i for i in range(len(special)) if i not in beyond])
         numbers = count()
-        owners.append([-1 if apart else next(numbers) for apart in special])
+        owners.append([-1 if special[i] else next(numbers) for i in kept[-1]])
     num_words = max(chain(*owners), default=-1) + 1
-    pieces = pad_pieces(encoded["input_ids"], owners, padding_id(tokenizer), num_words)
+    ids = _chosen(encoded["input_ids"], kept)
+    pieces = pad_pieces(ids, owners, padding_id(tokenizer), num_words)
     typed = "token_type_ids" in tokenizer.model_input_names
-    return PairedPieces(pieces, pad_rows(encoded["token_type_ids"]) if typed else None)
+    types = pad_rows(_chosen(encoded["token_type_ids"], kept)) if typed else None
+    return PairedPieces(pieces, types)
+
+
+def _chosen(rows: Sequence[Sequence[int]], kept: Sequence[Sequence[int]]) -> list[list[int]]:
+    return [[row[i] for i in places] for row, places in zip(rows, kept, strict=True)]
 
 
 def check_pairs(

@@ -122,18 +122,17 @@ class _Training:
         self.num_epochs, self.batch_size = options.num_train_epochs or 1, options.batch_size or 1
         self.dev = dev
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
-        known = {"train": False, "dev": False}
         for name, items in (("train", train), ("dev", dev)):
+            self.gold = []  # in the end, the labels of dev
             for i, item in enumerate(items):
                 try:
-                    labels = model.labels_of(item)
+                    self.gold.append(model.labels_of(item))
                     model.words_of([model.text_of(item)], i)  # raises if they cannot be prepared
                 except ValueError as error:
                     raise ValueError(f"{name}[{i}]: {error}") from error
-                known[name] |= any(label is not None for label in labels)
-            require(known[name], name, "hold a label that is known", "none")
+            known = any(label is not None for labels in self.gold for label in labels)
+            require(known, name, "hold a label that is known", "none")
         model.check_items(train)
-        self.gold = [model.labels_of(item) for item in self.dev]
         if isinstance(options.metric, str):
             try:
                 plain = [list(map(settled, labels)) for labels in self.gold]
@@ -320,7 +319,7 @@ def fit_ensemble(
     train, dev = list(train), list(dev)
     members, results, trained = [], [], set[Tensor]()
     for seed in seeds:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
             torch.manual_seed(seed)
             member = build(seed)
         VotingEnsemble([member], vote=vote)  # refuses a vote before it trains

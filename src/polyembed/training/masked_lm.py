@@ -44,7 +44,7 @@ class AdaptationResult(NamedTuple):
 
 
 def _masked_batch(
-    examples: Sequence[Example], collator: Any, mlm_probability: float, whole_word_mask: bool
+    rows: Sequence[dict[str, Any]], collator: Any, mlm_probability: float, whole_word_mask: bool
 ) -> dict[str, Tensor]:
     """Mask a batch of examples, and pad it: ``input_ids``, ``attention_mask``, ``labels``.
 
@@ -53,6 +53,7 @@ def _masked_batch(
     piece, 10 % random pieces, and 10 % stay (Devlin et al. 2019). If chance draws no piece of a
     batch, one piece is masked.
     """
+    examples: list[Example] = [row["example"] for row in rows]
     drawn = [_draw(example, mlm_probability, whole_word_mask) for example in examples]
     if not torch.cat(drawn).any():  # the mean over no piece would be NaN
         row = int(torch.randint(len(examples), ()))
@@ -207,7 +208,8 @@ def adapt_masked_lm(
             mlm_probability=mlm_probability,
             whole_word_mask=whole_word_mask,
         )
-        trainer = Trainer(model=model, args=args, train_dataset=examples, data_collator=collate)
+        rows = [{"input_ids": one.ids, "example": one} for one in examples]
+        trainer = Trainer(model=model, args=args, train_dataset=rows, data_collator=collate)
         trainer.remove_callback(PrinterCallback)  # it writes to stdout
         # most models return a mean whatever they are told, so the Trainer has to divide it
         trainer.model_accepts_loss_kwargs = False
@@ -222,21 +224,16 @@ def adapt_masked_lm(
     )
 
 
-def _near_switches(sentence: Any, name: str) -> set[int]:
-    """Return the numbers of the words on both sides of a switch of language."""
-    languages: Any = getattr(sentence, "languages", None)
-    fits = languages is not None and len(languages) == len(sentence.words)
-    rule = f"have words and a language for each of them ({name})"
-    require(fits, "a sentence", rule, f"languages {languages}")
-    spoken = [(i, language) for i, language in enumerate(languages) if language not in NO_LANGUAGE]
-    switches = ((i, j) for (i, before), (j, after) in pairwise(spoken) if before != after)
-    return {i for pair in switches for i in pair}
-
-
 def _at_switches(encoder: ExampleEncoder, sentences: Sequence[Any]) -> Iterator[Example]:
     """Yield the examples of sentences, with priority for pieces at or next to a switch."""
     for number, sentence in enumerate(sentences):
-        near = _near_switches(sentence, f"texts[{number}]")
+        languages: Any = getattr(sentence, "languages", None)
+        fits = languages is not None and len(languages) == len(sentence.words)
+        rule = f"have words and a language for each of them (texts[{number}])"
+        require(fits, "a sentence", rule, f"languages {languages}")
+        spoken = [(i, x) for i, x in enumerate(languages) if x not in NO_LANGUAGE]
+        # the words on both sides of each switch
+        near = {k for (i, x), (j, y) in pairwise(spoken) if x != y for k in (i, j)}
         for first, part in encoder.words(sentence.words, f"texts[{number}]"):
             if part.size:
                 priority = [i is not None and first + i in near for i in part.words]

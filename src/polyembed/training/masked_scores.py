@@ -1,11 +1,10 @@
 """The pseudo-perplexity of a masked language model on held-out text."""
 
 import random
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from polyembed._checks import check_positive, require
@@ -13,10 +12,8 @@ from polyembed._views import evaluation_view
 from polyembed.tagging.text_model import batches_by_length
 from polyembed.training.masked_text import Example, ExampleEncoder, Texts, read_texts
 
-Row: TypeAlias = tuple[list[int], list[int]]
-"""The ids of an example's pieces, and the positions to mask."""
 
-
+@torch.no_grad()
 def perplexity(
     model: nn.Module,
     tokenizer: Any,
@@ -67,11 +64,21 @@ def perplexity(
     check_positive(batch_size=batch_size)
     require(0 < mlm_probability < 1, "mlm_probability", "be between 0 and 1", mlm_probability)
     encoder = ExampleEncoder(model, tokenizer, max_length=max_length, truncation=truncation)
-    rows = (
-        (example.ids, _fixed_mask(example, mlm_probability, seed))
-        for example in encoder.texts(read_texts(texts))
-    )
-    losses = list(_masked_losses(model, tokenizer, rows, batch_size))
+    examples = encoder.texts(read_texts(texts))
+    losses, view = [], evaluation_view(model)
+    device = next(model.parameters()).device
+    for batch in batches_by_length(examples, batch_size, lambda example: len(example.ids)):
+        ids = pad_sequence([torch.tensor(example.ids) for example in batch], True, -1)
+        mask = ids >= 0  # (row, piece)
+        ids = torch.where(mask, ids, tokenizer.pad_token_id or 0)
+        masked = [_fixed_mask(example, mlm_probability, seed) for example in batch]
+        where = [(i, place) for i, places in enumerate(masked) for place in places]
+        index = tuple(torch.tensor(where).T)
+        gold = ids[index]
+        ids[index] = tokenizer.mask_token_id
+        logits = view(input_ids=ids.to(device), attention_mask=mask.long().to(device)).logits
+        chosen = logits[index].float().cpu()
+        losses.append(nn.functional.cross_entropy(chosen, gold, reduction="none"))
     require(bool(losses), "texts", "hold at least one text with a piece", "none")
     return float(torch.cat(losses).double().mean().exp())
 
@@ -81,22 +88,3 @@ def _fixed_mask(example: Example, mlm_probability: float, seed: int) -> list[int
     count = max(1, round(mlm_probability * len(places)))
     # a string is hashed whole, and alike in every process
     return sorted(random.Random(f"{seed} {example.ids}").sample(places, count))
-
-
-@torch.no_grad()
-def _masked_losses(
-    model: nn.Module, tokenizer: Any, rows: Iterable[Row], batch_size: int
-) -> Iterator[Tensor]:
-    """Yield the losses of the masked places of each batch."""
-    device, model = next(model.parameters()).device, evaluation_view(model)
-    for batch in batches_by_length(rows, batch_size, lambda row: len(row[0])):
-        ids = pad_sequence([torch.tensor(row) for row, _ in batch], True, -1)
-        mask = ids >= 0  # (row, piece)
-        ids = torch.where(mask, ids, tokenizer.pad_token_id or 0)
-        where = [(i, place) for i, (_, places) in enumerate(batch) for place in places]
-        index = tuple(torch.tensor(where).T)
-        gold = ids[index]
-        ids[index] = tokenizer.mask_token_id
-        logits = model(input_ids=ids.to(device), attention_mask=mask.long().to(device)).logits
-        chosen = logits[tuple(part.to(device) for part in index)].float().cpu()
-        yield nn.functional.cross_entropy(chosen, gold, reduction="none")

@@ -115,7 +115,8 @@ class FitResult(NamedTuple):
 
 def best_epoch(history: Sequence[Epoch]) -> Epoch:
     """Return the first epoch of the highest score, or the last epoch if scores are NaN."""
-    return max(history, key=lambda one: one.number if math.isnan(one.score) else one.score)
+    scored = [one for one in history if not math.isnan(one.score)]
+    return max(scored, key=lambda one: one.score) if scored else history[-1]
 
 
 def trained_state(module: nn.Module, earlier: Iterable[str] = ()) -> dict[str, Tensor]:

@@ -159,8 +159,8 @@ def adversarial_mapping(
             description = f"restart {restart + 1}, epoch {epoch + 1}"
             for _ in progress_bar(steps, progress=options.progress, desc=description):
                 for _ in range(options.discriminator_steps):
-                    game.teach_discriminator()
-                game.teach_mapping(rate)
+                    game.step(options.learning_rate, fooled=False)
+                game.step(rate, fooled=True)
             weight = game.orthogonal()
             scores.append(mapping_criterion(x @ weight, y))
             if scores[-1] > best_score:
@@ -190,17 +190,18 @@ class _Game:
             layer = 2 * self._uniform(fan_out, fan_in + 1) - 1
             self.layers.append((layer * fan_in**-0.5).requires_grad_())
 
-    def teach_discriminator(self) -> None:
-        """Update the discriminator once, to separate the languages."""
-        loss = self._loss(self._draw().detach(), fooled=False)
-        self._step(loss, self.layers, self.options.learning_rate)
-
-    def teach_mapping(self, rate: float) -> None:
-        """Update the mapping, towards the wrong answers and back to orthogonal matrices."""
-        self._step(self._loss(self._draw(), fooled=True), [self.weight], rate)
+    def step(self, rate: float, *, fooled: bool) -> None:
+        """Update the discriminator, to separate the languages; if `fooled`, the mapping, towards
+        the wrong answers and back to orthogonal matrices.
+        """
+        parameters = [self.weight] if fooled else self.layers
+        gradients = torch.autograd.grad(self._loss(fooled=fooled), parameters)
         with torch.no_grad():
-            w, beta = self.weight, self.options.beta
-            w.copy_((1 + beta) * w - beta * (w @ w.mT) @ w)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(rate * gradient)
+            if fooled:
+                w, beta = self.weight, self.options.beta
+                w.copy_((1 + beta) * w - beta * (w @ w.mT) @ w)
 
     def orthogonal(self) -> Tensor:
         """Return the orthogonal matrix nearest to the mapping."""
@@ -210,26 +211,17 @@ class _Game:
         require(finite, "learning_rate, beta and the vectors", rule, "NaN or an infinity")
         return procrustes(torch.eye(len(weight)).to(weight), weight)
 
-    def _draw(self) -> Tensor:
-        """Draw vectors of both languages, the source's mapped, ``(2 * batch_size, dim)``."""
+    def _loss(self, *, fooled: bool) -> Tensor:
+        """Return the discriminator's loss over vectors drawn of both languages; if `fooled`, its
+        loss with the wrong answers, without dropout.
+        """
+        dropout, smoothing = self.options.dropout, self.options.smoothing
         size = (self.options.batch_size,)
         x, y = (
             rows[torch.randint(len(rows), size, generator=self.generator, device=rows.device)]
             for rows in (self.x, self.y)
         )
-        return torch.cat([x @ self.weight, y])
-
-    def _step(self, loss: Tensor, parameters: list[Tensor], rate: float) -> None:
-        gradients = torch.autograd.grad(loss, parameters)
-        with torch.no_grad():
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.sub_(rate * gradient)
-
-    def _loss(self, vectors: Tensor, *, fooled: bool) -> Tensor:
-        """Return the discriminator's loss; if `fooled`, its loss with the wrong answers, without
-        dropout.
-        """
-        hidden, dropout, smoothing = vectors, self.options.dropout, self.options.smoothing
+        hidden = torch.cat([x @ self.weight, y])  # (2 * batch_size, dim)
         if not fooled:
             hidden = hidden * (self._uniform(*hidden.shape) >= dropout) / (1 - dropout)
         for layer in self.layers:

@@ -208,10 +208,16 @@ def align_spaces(
                 weight, restarts = adversarial_mapping(one.rows, other.rows, options)
                 report |= {"dictionary": "adversarial", "restarts": restarts}
             else:
-                pairs, num_dropped = _pairs(dictionary, one, other, x, y, neighborhood)
-                weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
                 name = dictionary if isinstance(dictionary, str) else "pairs"
-                report |= {"dictionary": name, "num_pairs": len(pairs), "num_dropped": num_dropped}
+                if name == "similarity":
+                    pairs, dropped = similarity_pairs(x, y, neighborhood=neighborhood), 0
+                else:
+                    same = [(word, word) for word in one.ids if word in other.ids]
+                    given = same if isinstance(dictionary, str) else dictionary
+                    pairs = torch.tensor(pair_ids(given, one, other), device=x.device)
+                    dropped = len(given) - len(pairs)
+                weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
+                report |= {"dictionary": name, "num_pairs": len(pairs), "num_dropped": dropped}
             weight, criteria = _refine(x, y, weight, refine, neighborhood)
         return OrthogonalMapping(weight, report={**report, "criteria": criteria})
 
@@ -237,18 +243,6 @@ def _normalize(x: Tensor, steps: Sequence[str]) -> Tensor:
     for step in steps:
         x = STEPS[step](x)
     return x
-
-
-def _pairs(
-    dictionary: Dictionary, one: Space, other: Space, x: Tensor, y: Tensor, neighborhood: int
-) -> tuple[Tensor, int]:
-    """Return the rows of the first pairs, and the number of pairs that were left out."""
-    if dictionary == "similarity":
-        return similarity_pairs(x, y, neighborhood=neighborhood), 0
-    if isinstance(dictionary, str):
-        dictionary = [(word, word) for word in one.ids if word in other.ids]
-    ids = pair_ids(dictionary, one, other)
-    return torch.tensor(ids, device=x.device), len(dictionary) - len(ids)
 
 
 def _refine(

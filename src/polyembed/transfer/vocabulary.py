@@ -98,9 +98,9 @@ def extend_vocabulary(
     extended = _with_pieces(tokenizer, found)
     ids = extended.convert_tokens_to_ids(list(found))
     apart = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    ordinary = tuple(i for i in range(count) if i not in apart) or tuple(range(count))
-    origins = [origin or ordinary for origin in found.values()]
-    _grow(model, dict(zip(ids, origins, strict=True)), rows, pad_to_multiple_of or 1)
+    ordinary = [i for i in range(count) if i not in apart] or [*range(count)]
+    origins = dict(zip(ids, found.values(), strict=True))
+    _grow(model, origins, ordinary, rows, pad_to_multiple_of or 1)
     return ExtendedVocabulary(extended, tuple(found), tuple(found.values()))
 
 
@@ -148,8 +148,10 @@ def _table(model: Any) -> Tensor:
 
 
 @torch.no_grad()
-def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: int) -> None:
-    """Resize the model's tables and set each new row to the mean of its origins."""
+def _grow(
+    model: Any, origins: dict[int, tuple[int, ...]], ordinary: list[int], rows: int, multiple: int
+) -> None:
+    """Resize the model's tables; a new row is the mean of its origins, or of `ordinary` ids."""
     device = model.device
     rows = -(-max(rows, max(origins) + 1) // multiple) * multiple
     # MobileBERT's method takes the number of rows alone
@@ -164,6 +166,9 @@ def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: 
     # a set, so that tied tables are changed once
     tables: set[Any] = {_table(model), *(getattr(output, x, None) for x in ("weight", "bias"))}
     for table in tables - {None}:
-        means = {origin: table[list(origin)].float().mean(0) for origin in {*origins.values()}}
+        means = {
+            origin: table[list(origin) or ordinary].float().mean(0)
+            for origin in {*origins.values()}
+        }
         for i, origin in origins.items():
             table[i] = means[origin]

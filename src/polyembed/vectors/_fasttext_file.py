@@ -48,7 +48,9 @@ class FastTextFile:
         *_, loss, model, self.bucket, self.min_n, max_n, _, _ = self.unpack("<11id")
         if self.dim <= 0 or self.bucket < 0 or not 1 <= loss <= 4 or not 1 <= model <= 3:
             if re.match(rb"\d+ \d+\n", self.data):
-                self.fail("word2vec's binary format, which Word2VecBinaryVectors reads")
+                self.fail(
+                    "a word2vec file: TextVectors reads text, Word2VecBinaryVectors .bin files"
+                )
             self.fail(f"no header: dim {self.dim}, loss {loss}, model {model}")
         # Supervised models before version 12 store n-gram lengths that they did not train with.
         spells = self.bucket > 0 and not (model == SUPERVISED and self.version < 12)

@@ -30,13 +30,13 @@ class TextVectors(WordTable, VectorFiles):
     numbers. It may hold spaces, as some words of GloVe do.
 
     A file may be compressed by gzip (``.gz``) or xz (``.xz``). The first look-up reads the file
-    once from end to end. Later look-ups read only the rows of their words, and the object needs
-    about 40 bytes of memory per word.
+    once from end to end. Later look-ups read only the rows of their words (in a compressed file,
+    everything up to the last of them), and the object needs about 40 bytes of memory per word.
 
     Args:
         path: The file, UTF-8; its first line may be a header, two whole numbers ``<rows> <dim>``.
         dim: The length of a vector; by default it is read from the first line. It is needed for a
-            file without header whose first word ends in a number.
+            file without header whose first word ends in a number, and must fit a header.
 
     Raises:
         FileNotFoundError: If `path` is not a file.
@@ -121,16 +121,18 @@ class TextVectors(WordTable, VectorFiles):
         """Return the number of rows, where a header gives it, and the length of a vector."""
         with self._opened() as file:
             text = file.readline().removeprefix(codecs.BOM_UTF8).rstrip(b" \t\r\n")
-            row = file.readline() if read_header(text) else text
-        rest = row.rstrip(b" \t\r\n").partition(b"\t")[2]
+            row = file.readline().rstrip(b" \t\r\n") if read_header(text) else text
+        rest = row.partition(b"\t")[2]
         self._tabs = bool(rest) and all(map(_is_number, rest.split()))
-        text = self._spaced(text)
-        counts = read_header(text)
-        numbers = list(takewhile(_is_number, reversed(text.split(b" ")[1:])))
+        counts = read_header(self._spaced(text))
+        numbers = list(takewhile(_is_number, reversed(self._spaced(row).split(b" ")[1:])))
         self._dim_is_given = bool(counts or given_dim)
         num_rows, dim = counts or (None, given_dim or len(numbers))
         if dim < 1:
             self._fail(1, "hold a word and its numbers", _shown(text))
+        # a word may end in one number, as "10 000" does
+        if len(numbers) > dim + 1 or given_dim not in (None, dim):
+            self._fail(1, f"lead to vectors of {given_dim or dim} numbers", _shown(text))
         return num_rows, dim
 
     def _spaced(self, text: bytes) -> bytes:
@@ -183,7 +185,8 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
     ``vector(w) = the numbers of the first row whose word is w``, else zeros. A row is the word, a
     space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out. If no
     word has an upper-case letter, a word that the file lacks gets the vector of its lower-case
-    form.
+    form. Words may hold spaces where rows end in line feeds. Without line feeds, a file with such
+    words is refused if one of its rows can be cut in two ways.
 
     The file is memory-mapped. The constructor walks over all rows once, since the format has no
     index. Afterwards the object needs memory for the rows of a look-up, and about 28 bytes per
@@ -250,29 +253,38 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         return found[-1]
 
     def _entries(self, num_rows: int, position: int, spaced: bool) -> Iterator[tuple[int, bytes]]:
-        """Yield the start of each word, from `position` on, and the word, up to the first space.
+        """Yield the start of each word, from `position` on, and the word.
 
-        If `spaced`, words may hold spaces: a word ends at the first space for which both this word
-        and the next one are text.
+        It ends at the first space, or at the one that `_end` finds if words may hold spaces.
         """
         data, size = self._data, len(self._data)
         for number in range(1, num_rows + 1):
-            for match in SPACE.finditer(data, position, position + LONGEST):
-                word, stop = data[position : match.start()], match.end() + 4 * self.dim
-                after = stop + (data[stop : stop + 1] == b"\n")
-                last = number == num_rows
-                follower = data[after : data.find(b" ", after, after + LONGEST)]
-                sound = after == size if last else _is_text(follower)
-                if not spaced or (sound and _is_text(word)):
-                    break
-            else:
-                word, stop, after = b"", size, size
-            if not word or stop > size:
+            end = self._end(position, number == num_rows) if spaced else data.find(b" ", position)
+            stop = end + 1 + 4 * self.dim
+            if end <= position or stop > size:
                 self._fail(f"no whole row {number} of {num_rows} at byte {position} of {size}")
-            yield position, word
-            position = after
+            yield position, data[position:end]
+            position = stop + (data[stop : stop + 1] == b"\n")
         if position != size:
             self._fail(f"{size - position} bytes after the {num_rows} rows of its header")
+
+    def _end(self, position: int, last: bool) -> int:
+        """Return the space after a word that may hold spaces itself; -1 if none is found.
+
+        The word and the one after its numbers are text. In a file that ends in a line feed, there
+        is one before the next word, too. In other files a second such space makes the row
+        ambiguous, because bytes of numbers may be text by chance.
+        """
+        data, ends = self._data, []
+        feed = data[-1:] == b"\n"
+        for match in SPACE.finditer(data, position, position + LONGEST):
+            after = match.end() + 4 * self.dim + feed
+            follower = data[after : after + LONGEST].partition(b" ")[0]
+            sound = after == len(data) if last else _is_text(follower)
+            fed = not feed or data[after - 1 : after] == b"\n"
+            if sound and fed and _is_text(data[position : match.start()]):
+                ends.append(match.start())
+        return ends[0] if len(ends) == 1 or (feed and ends) else -1
 
     def _fail(self, what: str) -> NoReturn:
         raise ValueError(must("path", "name a whole word2vec .bin file", f"{self.path} ({what})"))

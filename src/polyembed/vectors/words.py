@@ -154,8 +154,9 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
     Args:
         vectors: An object with ``dim`` and ``vectors(words)``, or else with ``vector_size``,
             ``key_to_index`` and ``get_vector(word)``. If it also has ``vectors_ngrams``, as the
-            ``wv`` of gensim's fastText, ``get_vector`` spells the words that it lacks; words of
-            other ``KeyedVectors`` that these lack have zeros.
+            ``wv`` of gensim's fastText, ``get_vector`` spells the words that it lacks; in
+            other ``KeyedVectors``, a lacking word has the row of its lower-case form where all
+            words are lower-case, else zeros.
         name: The argument's name, for the error.
 
     Returns:
@@ -184,6 +185,8 @@ class _KeyedVectors(WordTable):
     def __init__(self, keyed: Any) -> None:
         self.keyed, self.dim = keyed, int(keyed.vector_size)
         self._index = index_words(encode_word(str(word)) for word in keyed.key_to_index)
+        if hasattr(keyed, "vectors_ngrams"):  # it spells the words that it lacks
+            self._is_lower = False
 
     def _rows(self, ids: Ids) -> Rows:
         names = list(self.keyed.key_to_index)

@@ -318,21 +318,9 @@ class BPEGRU(_EmbeddingWords):
         places, sizes = _in_steps(pieces.word_index, pieces.count_words())
         states = vectors.new_zeros(*vectors.shape[:2], self.embedding_dim)
         if len(places):
-            ran = self._run(vectors.flatten(0, 1)[places], sizes)
+            ran = self.gru(PackedSequence(vectors.flatten(0, 1)[places], sizes))[0].data.to(states)
             states = states.flatten(0, 1).index_copy(0, places, ran).view_as(states)
         return states
-
-    def _run(self, x: Tensor, sizes: Tensor) -> Tensor:
-        """Run the GRU; in float32 on a CPU, whose oneDNN has no GRU in half precision."""
-        if x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu")):
-            wide = {name: parameter.float() for name, parameter in self.gru.named_parameters()}
-            packed = PackedSequence(x.float(), sizes)
-            with torch.autocast("cpu", enabled=False):
-                found = torch.func.functional_call(self.gru, wide, (packed,))[0]
-        else:
-            found = self.gru(PackedSequence(x, sizes))[0]
-        states: Tensor = found.data
-        return states.to(x.dtype)
 
 
 def _in_steps(word_index: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
