@@ -383,12 +383,16 @@ class PretrainedWordEncoder(ContextualEmbedder):
             inputs["token_type_ids"] = token_types
         learns = self.freeze != "all" or (table is not None and table.requires_grad)
         with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
-            found = self.model(
-                **inputs,
-                attention_mask=attended.long(),
-                output_hidden_states=everything,
-                **self._no_cache,
-            )
+            try:
+                found = self.model(
+                    **inputs,
+                    attention_mask=attended.long(),
+                    output_hidden_states=everything,
+                    **self._no_cache,
+                )
+            except IndexError as error:  # on a CPU; on a GPU the kernel asserts
+                rule = "be among the pieces that the model has"
+                raise ValueError(must("piece_ids", rule, error)) from error
         return list(found.hidden_states) if everything else [found.last_hidden_state]
 
     def _run_by_length(
