@@ -32,8 +32,8 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
         # accelerate's `forward`, with hooks or without
         if isinstance(value, MethodType) and value.__self__ is module:
             value = MethodType(value.__func__, copy)
-        if isinstance(value, partial) and value.args == (module,):
-            value = partial(value.func, copy)
+        if isinstance(value, partial) and value.args[:1] and value.args[0] is module:
+            value = partial(value.func, copy, *value.args[1:], **value.keywords)
         vars(copy)[name] = value.copy() if own else value
     vars(copy).pop("_compiled_call_impl", None)  # which would call the module
     for name, value in changes.items():

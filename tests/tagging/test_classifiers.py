@@ -236,6 +236,11 @@ def test_scores_that_are_not_numbers_have_no_label():
         ),
         (
             ValueError,
+            r"labels\[0\] must be one of .* got \['bad'\]",
+            lambda: over_words().encode_labels([["bad"]]),
+        ),
+        (
+            ValueError,
             r"texts\[0\] must be two lists of words, got \(",
             lambda: over_words(pe.PairClassifier).encode([(["me"], ["a"], ["b"])]),
         ),

@@ -43,7 +43,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("make", TOKENIZERS.values(), ids=TOKENIZERS)
-@pytest.mark.parametrize("max_length", [None, 9])
+@pytest.mark.parametrize("max_length", [None, 9, 10])
 def test_as_the_tokenizer_joins_them(tmp_path: Path, make, max_length: int | None):
     tokenizer = make(tmp_path)
     found = align_pairs(PAIRS, tokenizer, max_length=max_length, overflow="truncate")

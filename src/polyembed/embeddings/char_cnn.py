@@ -76,7 +76,7 @@ class CharCNN(PretrainedModule):
     def forward(
         self, ids: Int[Tensor, "*batch character"]
     ) -> Float[Tensor, "*batch embedding_dim"]:
-        """Compute words' vectors from their character ids, padded with 0."""
+        """Compute words' vectors from their character ids, padded at the end with 0."""
         x, is_character = embed_units(ids, self.embedding.weight)
         *batch, length, dim = x.shape
         x = F.dropout(x, self.dropout, self.training)

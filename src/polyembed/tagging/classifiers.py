@@ -141,7 +141,8 @@ class TextClassifier(TextModel):
         ids[None] = IGNORE_INDEX
         for row, label in enumerate(labels):
             rule = f"be one of {', '.join(self.labels)}"
-            require(label in ids, f"labels[{row}]", rule, repr(label))
+            known = label is None or label in self.labels  # any object may be asked for
+            require(known, f"labels[{row}]", rule, repr(label))
         return torch.tensor([ids[label] for label in labels], dtype=torch.int64)
 
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:

@@ -99,6 +99,8 @@ def align_pairs(
             size = len(tokenizer(firsts[row], add_special_tokens=False, **whole)["input_ids"])
             short = min(size, len(own) - size, room // 2)
             first = short if 2 * size <= len(own) else room - short
+            if not tokenizer.is_fast:  # these give the odd piece to the first sentence
+                first = min(size, max(room - (len(own) - size), (room + 1) // 2))
             beyond = {*own[first:size], *own[size + room - first :]}
         kept.append([i for i in range(len(special)) if i not in beyond])
         numbers = count()

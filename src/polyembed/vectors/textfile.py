@@ -41,9 +41,9 @@ class TextVectors(WordTable, VectorFiles):
     Raises:
         FileNotFoundError: If `path` is not a file.
         ValueError: If a line has too few or too many numbers, or something else in their place; if
-            the header promises other numbers of rows or columns; or if the compressed data are
-            damaged. The constructor checks the first row, the first look-up checks all lines, and
-            each look-up checks the numbers of its rows.
+            the first word ends in two numbers; if the header promises other numbers of rows or
+            columns; or if the compressed data are damaged. The constructor checks the first row,
+            the first look-up checks all lines, and each look-up checks the numbers of its rows.
 
     Example:
         >>> import tempfile
@@ -132,7 +132,11 @@ class TextVectors(WordTable, VectorFiles):
             self._fail(1, "hold a word and its numbers", _shown(text))
         # a word may end in one number, as "10 000" does
         if len(numbers) > dim + 1 or given_dim not in (None, dim):
-            self._fail(1, f"lead to vectors of {given_dim or dim} numbers", _shown(text))
+            self._fail(
+                1,
+                f"lead to vectors of {dim if given_dim is None else given_dim} numbers",
+                _shown(text),
+            )
         return num_rows, dim
 
     def _spaced(self, text: bytes) -> bytes:
@@ -185,8 +189,8 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
     ``vector(w) = the numbers of the first row whose word is w``, else zeros. A row is the word, a
     space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out. If no
     word has an upper-case letter, a word that the file lacks gets the vector of its lower-case
-    form. Words may hold spaces where rows end in line feeds. Without line feeds, a file with such
-    words is refused if one of its rows can be cut in two ways.
+    form. Words may hold spaces where line feeds separate the rows. Without line feeds, a file with
+    such words is mostly refused, and a small one may be misread.
 
     The file is memory-mapped. The constructor walks over all rows once, since the format has no
     index. Afterwards the object needs memory for the rows of a look-up, and about 28 bytes per
@@ -240,10 +244,11 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         """Index the rows: words have no spaces, unless the words found in this way are not text."""
         found = []
         faults = []
-        for spaced in (False, True):
+        # without spaces in words, then with them, where line feeds separate rows and where not
+        for fed in (None, True) if self._data[-1:] == b"\n" else (None, True, False):
             try:
-                found.append(Words(self._data, self._entries(num_rows, position, spaced), b" "))
-                if not any(map(NO_TEXT.search, found[0])):
+                found.append(Words(self._data, self._entries(num_rows, position, fed), b" "))
+                if not any(map(NO_TEXT.search, found[-1])):
                     break
             except ValueError as error:
                 faults.append(error)
@@ -252,14 +257,18 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
             raise faults[0]
         return found[-1]
 
-    def _entries(self, num_rows: int, position: int, spaced: bool) -> Iterator[tuple[int, bytes]]:
+    def _entries(
+        self, num_rows: int, position: int, fed: bool | None
+    ) -> Iterator[tuple[int, bytes]]:
         """Yield the start of each word, from `position` on, and the word.
 
-        It ends at the first space, or at the one that `_end` finds if words may hold spaces.
+        It ends at the first space, or at the one that `_end` finds if `fed` is not None.
         """
         data, size = self._data, len(self._data)
         for number in range(1, num_rows + 1):
-            end = self._end(position, number == num_rows) if spaced else data.find(b" ", position)
+            end = data.find(b" ", position)
+            if fed is not None:
+                end = self._end(position, number == num_rows, fed)
             stop = end + 1 + 4 * self.dim
             if end <= position or stop > size:
                 self._fail(f"no whole row {number} of {num_rows} at byte {position} of {size}")
@@ -268,23 +277,22 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         if position != size:
             self._fail(f"{size - position} bytes after the {num_rows} rows of its header")
 
-    def _end(self, position: int, last: bool) -> int:
+    def _end(self, position: int, last: bool, fed: bool) -> int:
         """Return the space after a word that may hold spaces itself; -1 if none is found.
 
-        The word and the one after its numbers are text. In a file that ends in a line feed, there
-        is one before the next word, too. In other files a second such space makes the row
-        ambiguous, because bytes of numbers may be text by chance.
+        The word and the one after its numbers are text. If `fed`, there is a line feed before the
+        next word, too. If not, a second such space makes the row ambiguous, because bytes of
+        numbers may be text by chance.
         """
         data, ends = self._data, []
-        feed = data[-1:] == b"\n"
         for match in SPACE.finditer(data, position, position + LONGEST):
-            after = match.end() + 4 * self.dim + feed
-            follower = data[after : after + LONGEST].partition(b" ")[0]
-            sound = after == len(data) if last else _is_text(follower)
-            fed = not feed or data[after - 1 : after] == b"\n"
-            if sound and fed and _is_text(data[position : match.start()]):
+            stop = match.end() + 4 * self.dim
+            feed = fed and data[stop : stop + 1] == b"\n"
+            follower = data[stop + feed : stop + LONGEST].partition(b" ")[0]
+            sound = stop + feed == len(data) if last else feed == fed and _is_text(follower)
+            if sound and _is_text(data[position : match.start()]):
                 ends.append(match.start())
-        return ends[0] if len(ends) == 1 or (feed and ends) else -1
+        return ends[0] if len(ends) == 1 or (fed and ends) else -1
 
     def _fail(self, what: str) -> NoReturn:
         raise ValueError(must("path", "name a whole word2vec .bin file", f"{self.path} ({what})"))
