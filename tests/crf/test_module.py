@@ -102,6 +102,10 @@ def test_sums_are_in_float32_under_autocast(batch):
             lambda: log_prob(EMISSIONS, TAGS[1:], MASK, *CRF.constrained_scores()),
             r"^tags must have shape \(3, 4\), got \(2, 4\)$",
         ),
+        (
+            lambda: log_prob(EMISSIONS, TAGS, None, *CRF.constrained_scores()),
+            "^mask must be a tensor, got NoneType$",
+        ),
         (lambda: CRF.n_best(EMISSIONS, 0), "^k must be a positive integer, got 0$"),
         (lambda: pe.CRF(0), "^num_tags must be a positive integer, got 0$"),
     ],

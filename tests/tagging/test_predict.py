@@ -3,6 +3,7 @@
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -127,6 +128,8 @@ def test_a_view_of_a_model_with_hooks_of_accelerate_has_no_dropout():
     encoder = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).train()
     view, pieces = evaluation_view(encoder), encoder.pieces(UNSEEN)
     assert torch.equal(view(pieces), encoder.eval()(pieces))
+    model.scaled = partial(lambda _, by: by, model, by=3)
+    assert evaluation_view(model.train()).scaled() == 3
 
 
 @pytest.mark.parametrize("name", ["plain", "fused", "ensemble"])

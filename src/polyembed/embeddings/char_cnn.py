@@ -76,19 +76,21 @@ class CharCNN(PretrainedModule):
     def forward(
         self, ids: Int[Tensor, "*batch character"]
     ) -> Float[Tensor, "*batch embedding_dim"]:
-        """Compute words' vectors from their character ids, padded at the end with 0."""
+        """Compute words' vectors from their character ids, padded with 0."""
         x, is_character = embed_units(ids, self.embedding.weight)
         *batch, length, dim = x.shape
-        x = F.dropout(x, self.dropout, self.training)
+        x = F.dropout(x, self.dropout, self.training).reshape(-1, length, dim)
+        is_character = is_character.reshape(-1, length, 1)
         # Masked before the transpose: convolutions are slower over the other layout.
-        x = x.where(is_character[..., None], 0.0).reshape(-1, length, dim).transpose(1, 2)
-        lengths = is_character.sum(-1).reshape(-1, 1, 1)
+        x = x.where(is_character, 0.0).transpose(1, 2)  # (word, character_dim, character)
+        is_character = is_character.transpose(1, 2)
         features = []
         for size, convolution in zip(self.kernel_sizes, self.convolutions, strict=True):
             windows = convolution(x)  # (word, filter, window)
-            empty = torch.arange(length + size - 1, device=x.device) >= lengths + size - 1
-            windows = windows.masked_fill(empty, torch.finfo(windows.dtype).min)
+            padded = F.pad(is_character.to(x.dtype), (size - 1, size - 1))
+            counts = F.max_pool1d(padded, size, 1).bool()  # has a character: (word, 1, window)
+            windows = windows.masked_fill(~counts, torch.finfo(windows.dtype).min)
             features.append(windows.max(-1).values)  # keeps places for the backward pass
         # tanh is monotone: after the maximum, it is computed once per filter, not per window.
         y = torch.cat(features, dim=-1).tanh()  # (word, embedding_dim)
-        return y.where(lengths[:, 0] > 0, 0.0).reshape(*batch, self.embedding_dim)
+        return y.where(is_character.any(-1), 0.0).reshape(*batch, self.embedding_dim)
