@@ -1,6 +1,7 @@
 """Entity F1 and accuracy, on cases worked out by hand; tests/parity compares with seqeval."""
 
 import pytest
+import torch
 from checks import refused
 
 from polyembed.metrics import (
@@ -11,6 +12,7 @@ from polyembed.metrics import (
     macro_f1,
     per_class,
     per_tag,
+    scheme_of,
     to_iob2,
 )
 
@@ -89,6 +91,12 @@ def test_lengths_must_agree(score):
     rule = r"must be the labels of a sentence, got the string 'O'$"
     refused(TypeError, rf"^gold\[0\] {rule}", score, ["O"], ["O"])
     refused(TypeError, rf"^predicted\[0\] {rule}", score, [["O"]], ["O"])
+    refused(TypeError, r"^gold\[0\] .*the tensor", score, *torch.ones(2, 1, 1))
+
+
+def test_letters_alone_are_a_scheme_only_where_entities_begin_and_go_on():
+    labels = ("B I O", "B-X O", "E O", "B E O", "O")
+    assert [scheme_of(one.split()) for one in labels] == ["bio", "bio", None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,13 @@ SIZES = {
 }
 
 
+BERT_LAYOUT = processors.TemplateProcessing(
+    single="[CLS] $A [SEP]",
+    pair="[CLS] $A [SEP] $B [SEP]",
+    special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+)
+
+
 def word_piece_tokenizer(max_length: int | None = None):
     """A fast tokenizer as BERT's."""
     from transformers import PreTrainedTokenizerFast
@@ -41,11 +48,7 @@ def word_piece_tokenizer(max_length: int | None = None):
         models.WordPiece({piece: i for i, piece in enumerate(VOCABULARY)}, unk_token="[UNK]")
     )
     rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    rules.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B [SEP]",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
+    rules.post_processor = BERT_LAYOUT
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL, strict=True))
     limit = {} if max_length is None else {"model_max_length": max_length}
     return PreTrainedTokenizerFast(

@@ -2,12 +2,14 @@
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from polyembed import CharCNN, Lexicon, Pieces, SourceEmbedding
 from polyembed.data import TaggedSentence
@@ -152,3 +154,17 @@ def toy_corpus(repetitions: int = 8) -> list[TaggedSentence]:
 
 
 TAGS = ["O", "B-ES", "I-ES", "B-EN", "I-EN"]
+
+
+class SquareOnce(torch.autograd.Function):
+    """A square without second derivatives, and without derivatives in forward mode."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return 2 * ctx.saved_tensors[0] * gradient

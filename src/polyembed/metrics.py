@@ -139,7 +139,8 @@ def bio_labels(found: Iterable[Entity], length: int, scheme: Scheme = "bio") -> 
 def scheme_of(labels: Iterable[str]) -> Scheme | None:
     """Return the scheme of a set of labels, read off their letters; None if they mark no entities.
 
-    IOB1 and BIO have the same letters; both are read as BIO.
+    IOB1 and BIO have the same letters; both are read as BIO. Letters alone are a scheme where ``B``
+    and ``I`` are among them; otherwise some label must have a type.
 
     Args:
         labels: The labels that occur.
@@ -151,9 +152,11 @@ def scheme_of(labels: Iterable[str]) -> Scheme | None:
         >>> scheme_of(["O", "B-PER", "I-PER"]), scheme_of(["NOUN", "VERB"])
         ('bio', None)
     """
-    letters = {label.partition("-")[0] for label in labels if label != "O"}
+    names = {*labels} - {"O"}
+    letters = {name.partition("-")[0] for name in names}
     found = (scheme for scheme, known in SCHEMES.items() if letters <= {*known})
-    return next(found, None) if letters else None
+    # E and O alone, or B, E and O, are labels of their own: languages, ends of sentences
+    return next(found, None) if {"B", "I"} <= letters or "-" in "".join(names) else None
 
 
 def to_iob2(tags: Sequence[str], *, scheme: Scheme = "iob1") -> tuple[str, ...]:
@@ -212,8 +215,8 @@ def check_labels(given: Mapping[str, Sequence[Sequence[Any]]], *, empty: bool = 
         require(len(sentences) == len(gold), name, rule, len(sentences))
         for index, (right, labels) in enumerate(zip(gold, sentences, strict=True)):
             place = f"{name}[{index}]"
-            if isinstance(labels, str):
-                found = f"the string {labels!r}"
+            if isinstance(labels, str) or hasattr(labels, "requires_grad"):
+                found = f"the {'string' if isinstance(labels, str) else 'tensor'} {labels!r}"
                 raise TypeError(must(place, "be the labels of a sentence", found))
             rule = f"have as many labels as {first}[{index}], {len(right)}"
             require(len(labels) == len(right), place, rule, len(labels))

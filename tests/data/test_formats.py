@@ -90,11 +90,11 @@ def test_only_a_tab_separates_where_there_is_one(file: Write):
 
 
 def test_sentimix(file: Write):
-    text = "meta\t1\tneutral\n@\tO\nmeta\tEng\n\nmeta\t2\tpositive\n\xa0\tO\n"
+    text = "meta\t1\tneutral\n@\tO\nmeta\tEng\n\nmeta\t2\n\xa0\tO\n"
     first, second = read_sentimix(file(text))
     assert (first.words, first.tags, first.languages) == (("@", "meta"), *[("O", "Eng")] * 2)
     assert dict(first.metadata) == {"sent_id": "1", "sentiment": "neutral"}
-    assert (first.label, second.label, second.words) == ("neutral", "positive", ("\xa0",))
+    assert (first.label, second.label, second.words) == ("neutral", None, ("\xa0",))
 
 
 def test_sentimix_file(data_folder: Path):

@@ -88,6 +88,7 @@ MALFORMED = [
     (partial(read_conll, tag_column=2), "a X", "tag_column must be one of the 2 .*, got 2"),
     (read_conllu, WORD + "2\tb", r":2 must have ten columns, none empty, got '2\\tb'"),
     (read_conllu, WORD + WORD, ":2 must be word 2, a range or an empty node, got id '1'"),
+    (read_conllu, WORD.replace("\ta", "\t_"), ".* must hold words, got '_' for all: its text is"),
     (partial(read_conllu, tag="misc:A"), WORD, "tag must name a key that a word of .*, got 'misc:A'"),
     (partial(read_conllu, tag="pos"), WORD, "tag must be one of 'lemma', 'upos', .*, got 'pos'"),
     (read_csv, "Sent,Token,Tag\n", r":1 must name the columns .*, got \['Sent', 'Token', 'Tag'\]"),

@@ -10,6 +10,7 @@ from checks import refused
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from toys import SquareOnce
 
 import polyembed as pe
 from polyembed.functional import hypergradient
@@ -142,24 +143,10 @@ def test_constants_and_second_names():
         assert all(p.grad is None for p in new.values())
 
 
-class Square(torch.autograd.Function):
-    """A square without second derivatives."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return 2 * ctx.saved_tensors[0] * grad
-
-
 def beside(t: Params, p: Params) -> Tensor:
     """Autograd would leave out one of the two terms."""
     x = p["b"] * t["a"]
-    return Square.apply(x).square().sum() + x.square().sum()
+    return SquareOnce.apply(x).square().sum() + x.square().sum()
 
 
 def fused(t: Params, p: Params) -> Tensor:
@@ -197,7 +184,7 @@ SECOND = "^source_loss must have second derivatives where the gradient is differ
         ({"inner_lr": {}}, "^inner_lr must have a rate for each parameter, got none for 'a'$"),
         ({"inner_lr": 0.0}, "^inner_lr must be a positive number, got 0.0$"),
         (
-            {"source_loss": lambda t, p: (p["b"] * Square.apply(t["a"])).sum()},
+            {"source_loss": lambda t, p: (p["b"] * SquareOnce.apply(t["a"])).sum()},
             SECOND + "a function that is marked",
         ),
         ({"source_loss": beside}, SECOND + "a function that is marked"),

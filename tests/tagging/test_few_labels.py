@@ -82,10 +82,9 @@ def test_a_prediction_inside_of_a_set_is_right():
 
 def test_a_file_with_sets(tmp_path):
     path = tmp_path / "a.conll"
-    path.write_text("acme\tB-PER|B-ORG\nve\tO\n")
-    assert read_tagged(path, set_separator="|")[0].tags == (EITHER, "O")
-    path.write_text("acme\tB-PER | B-ORG\nve\tO|O\n")
-    assert read_tagged(path, set_separator="|")[0].tags == (EITHER, "O")
+    for names in ("B-PER|B-ORG\nve\tO", "B-PER | B-ORG\nve\tO|O"):
+        path.write_text(f"acme\t{names}\n")
+        assert read_tagged(path, set_separator="|")[0].tags == (EITHER, "O")
     path.write_text("acme\tB-PER|\n")
     rule = r"^set_separator must stand between names, got B-PER\|$"
     refused(ValueError, rule, read_tagged, path, set_separator="|")
@@ -102,11 +101,12 @@ STRICT = pe.CRFDecoder(6, BIO, constraints=pe.Constraints.bio(BIO))
     [
         (None, {"O", "B-LOC"}, r"tags\[0\]\[1\] must be one of O, .*, got 'B-LOC'$"),
         (None, set(), r"tags\[0\]\[1\] must be a set of names, got an empty one$"),
+        (None, ["O"], "tags must be names or sets of names, got list"),
         (STRICT, {"I-PER", "I-ORG"}, r"tags\[0\] must be a sequence that .* constraints allow"),
     ],
 )
 def test_sets_that_cannot_be(decoder, names, message):
-    refused(ValueError, f"^{message}", tagger(decoder).encode_labels, [["O", names]])
+    refused((ValueError, TypeError), f"^{message}", tagger(decoder).encode_labels, [["O", names]])
 
 
 def test_a_criterion_takes_no_sets():

@@ -46,6 +46,7 @@ def test_cross_entropy_is_the_equation(logits, weights, label_smoothing):
     given = None if weights is None else torch.tensor(weights, dtype=torch.float64)
     torch.testing.assert_close(found, F.cross_entropy(rows, LABELS.flatten(), given, **options))
     assert torch.equal(criterion(logits, LABELS.int()), found)
+    assert not [*criterion.parameters()]  # requires_grad_() of a model trains no weights of labels
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])

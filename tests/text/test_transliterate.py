@@ -77,6 +77,7 @@ def test_schemes():
     assert SchemeTransliterator()(["kyA", "R^iShi", "hai."]) == ["क्या", "ऋषि", "है."]
     assert SchemeTransliterator("iast")(["kya\u0304", "ṛṣi"]) == ["क्या", "ऋषि"]
     assert SchemeTransliterator("hk", target="iast")(["kRSNa"]) == ["kṛṣṇa"]
+    assert SchemeTransliterator("devanagari", target="iast")(["कृष्ण।"]) == ["kṛṣṇa।"]
     assert SchemeTransliterator()(UNCHANGED.split()) == UNCHANGED.split()
     refused(ValueError, r"^scheme must be one of .*'itrans'", SchemeTransliterator, "hinglish")
     refused(ValueError, r"^target must be one of", lambda: SchemeTransliterator(target="hindi"))

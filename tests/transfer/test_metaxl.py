@@ -15,7 +15,7 @@ from checks import refused
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from toys import compiles
+from toys import SquareOnce, compiles
 
 from polyembed import (
     RepresentationTransformationNetwork,
@@ -520,13 +520,6 @@ class Forward(Square):
         return 2.0 * ctx.saved_tensors[0] * tangent
 
 
-class Once(Square):
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return 2.0 * ctx.saved_tensors[0] * grad
-
-
 class Kinds(nn.Module):
     """A small classifier; `kind` is what its lower part does, or how the upper part reads it."""
 
@@ -560,7 +553,7 @@ class Kinds(nn.Module):
             h = h.tanh() + self.below(low.sin())
         if self.kind == "twice":
             h = self.layer(self.below(h))
-        return self.head((Once.apply(h) + h if self.kind == "once" else h).tanh().mean(1))
+        return self.head((SquareOnce.apply(h) + h if self.kind == "once" else h).tanh().mean(1))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import transformers
 from checks import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import BERT_LAYOUT
 from tokenizers import (
     AddedToken,
     Tokenizer,
@@ -17,7 +18,6 @@ from tokenizers import (
     models,
     normalizers,
     pre_tokenizers,
-    processors,
     trainers,
 )
 from torch import nn
@@ -47,11 +47,7 @@ SPECIAL = list(NAMES.values())
 
 def wrap(core: Tokenizer) -> PreTrainedTokenizerFast:
     """Add a mask piece that the model itself does not hold, behind all others."""
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B [SEP]",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
+    core.post_processor = BERT_LAYOUT
     mask = AddedToken("[MASK]", lstrip=True, special=True)
     return PreTrainedTokenizerFast(
         tokenizer_object=core,

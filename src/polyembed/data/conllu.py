@@ -44,8 +44,8 @@ def read_conllu(
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If a line does not have ten columns or has an empty one; if the words are not
-            numbered 1, 2, 3; if a column is unknown or no word has the key; or if the file is not
-            in this encoding.
+            numbered 1, 2, 3, or each is ``_`` because the text is published apart; if a column is
+            unknown or no word has the key; or if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -84,6 +84,8 @@ def read_conllu(
                 line.require(bool(_EMPTY_NODE_ID.fullmatch(row[0])), rule, f"id {row[0]!r}")
         if rows:
             sentences.append(join_rows(rows, metadata=metadata))
+    text = not sentences or any({*one.words} != {MISSING_TAG} for one in sentences)
+    require(text, str(path), "hold words", f"{MISSING_TAG!r} for all: its text is published apart")
     for argument, name in names.items():
         known = argument in found or not sentences
         require(known, argument, f"name a key that a word of {path} has", repr(name))

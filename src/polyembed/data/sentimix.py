@@ -9,8 +9,8 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
     r"""Read SentiMix: a line ``meta<TAB>id<TAB>sentiment``, then a word and its language per line.
 
     The language is the only label of a word, so it is both the tag and the language. The sentiment
-    is the `label`; ``sent_id`` and ``sentiment`` are metadata. Only the first line of a tweet is a
-    ``meta`` line: "meta" may also be a word.
+    is the `label`, None where a test file has none; ``sent_id`` and ``sentiment`` are metadata.
+    Only the first line of a tweet is a ``meta`` line: "meta" may also be a word.
 
     Args:
         path: The file.
@@ -35,11 +35,12 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
     sentences = []
     for head, *lines in read_blocks(path, encoding=encoding):
         meta, *values = head.text.split("\t")
-        sound = meta == "meta" and len(values) == 2 and all(values)
+        sound = meta == "meta" and 0 < len(values) < 3 and all(values)
         head.require(sound, "be a line 'meta<TAB>id<TAB>sentiment'")
         head.require(len(lines) > 0, "be followed by the tweet's words", "a blank line")
         rows = [line.columns(("word", "language")) for line in lines]
         words, languages = zip(*rows, strict=True)
-        metadata = dict(zip(("sent_id", "sentiment"), values, strict=True))
-        sentences.append(TaggedSentence(words, languages, languages, metadata, label=values[1]))
+        metadata = dict(zip(("sent_id", "sentiment"), values))  # noqa: B905
+        label = metadata.get("sentiment")
+        sentences.append(TaggedSentence(words, languages, languages, metadata, label=label))
     return sentences

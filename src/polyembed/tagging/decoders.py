@@ -116,11 +116,18 @@ class Decoder(PretrainedModule):
                 raise ValueError(must(f"tags[{number}]", rule, f"{near} at {broken}"))
         if all(len(given) == 1 for row in rows for given in row):
             return pad_rows([[min(given) for given in row] for row in rows], IGNORE_INDEX)
-        width = max(map(len, rows))
-        padded = [row + [{IGNORE_INDEX}] * (width - len(row)) for row in rows]
-        tags = [{i, IGNORE_INDEX} for i in range(self.num_tags)]
-        sets = [[[bool(given & tag) for tag in tags] for given in row] for row in padded]
-        return torch.tensor(sets)
+        sets = torch.ones(len(rows), max(map(len, rows)), self.num_tags, dtype=torch.bool)
+        known = [
+            (number, place, tag)
+            for number, row in enumerate(rows)
+            for place, given in enumerate(row)
+            if IGNORE_INDEX not in given
+            for tag in given
+        ]
+        row, word, tag = torch.tensor(known, dtype=torch.int64).reshape(-1, 3).T
+        sets[row, word] = False
+        sets[row, word, tag] = True
+        return sets
 
     def labels_of(self, decoded: Int[Tensor, " word"]) -> list[str]:
         """Return the names of one sentence's tags.
@@ -186,6 +193,7 @@ class Decoder(PretrainedModule):
 
 def options_of(label: Any) -> Any:
     """Return the labels of which one is right: the set itself, or a list of the single label."""
+    require_type(not isinstance(label, list), "tags", "be names or sets of names", label)
     return label if isinstance(label, set | frozenset) else [label]
 
 

@@ -27,17 +27,18 @@ class Criterion(PretrainedModule):
         ValueError: If a weight is negative or not finite, or `weights` is empty.
     """
 
-    weights: nn.Parameter | None
+    weights: Tensor | None
 
     def __init__(self, weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        self.weights, self._given = None, weights
+        self._given = weights
+        self.register_buffer("weights", None)  # requires_grad_() of a model must not train them
         if weights is not None:
             self._given = [float(weight) for weight in weights]
             good = len(self._given) > 0 and all(0 <= weight < math.inf for weight in self._given)
             rule = "be finite numbers of 0 or more, at least one"
             require(good, "weights", rule, self._given)
-            self.weights = nn.Parameter(torch.tensor(self._given), requires_grad=False)
+            self.weights = torch.tensor(self._given)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

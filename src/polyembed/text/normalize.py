@@ -152,6 +152,7 @@ _LATIN = "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff
 _LETTER = f"[{_LATIN}][\u0300-\u0344\u0346-\u036f]*"  # with its combining accents
 _RUN = re.compile(f"(?:{_LETTER})+")
 _CORE = re.compile(f"{_LETTER}(?:.*{_LETTER})?", re.DOTALL)
+_NATIVE = re.compile(r"[^\x00-\x7f।॥]+")
 _NOT_A_WORD = re.compile(f"\\d|@|{_LETTER}['’]{_LETTER}")
 _SPECIAL = Normalizer()
 
@@ -233,8 +234,8 @@ class SchemeTransliterator(Configurable):
     है. Use this class for text that was written in a scheme.
 
     Args:
-        scheme: The scheme that the words are in, as the package names it: ``"itrans"``, ``"iast"``,
-            ``"hk"``...
+        scheme: The scheme or script that the words are in, as the package names it: ``"itrans"``,
+            ``"iast"``, ``"hk"``, ``"devanagari"``...
         target: The scheme or script to convert to.
 
     Raises:
@@ -257,7 +258,8 @@ class SchemeTransliterator(Configurable):
 
     def __call__(self, words: Sequence[str]) -> list[str]:
         """Return each word in the target scheme."""
-        return convert_words(words, lambda runs: list(map(self._convert, runs)), _CORE)
+        pattern = _CORE if _sanscript().SCHEMES[self.scheme].is_roman else _NATIVE
+        return convert_words(words, lambda runs: list(map(self._convert, runs)), pattern)
 
     def _convert(self, run: str) -> str:
         return str(_sanscript().transliterate(_composed(run), self.scheme, self.target))

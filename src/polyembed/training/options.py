@@ -51,10 +51,10 @@ class FitOptions:
             for a `ReduceLROnPlateau` it must be ``"epoch"``.
         metric: The metric; higher is better. It is entity micro-F1 as conlleval counts (``"f1"``),
             accuracy (``"accuracy"``), the mean F1 of the labels (``"macro_f1"``), or a function of
-            gold and predicted labels. A function gets a list of labels per text; a classifier's
-            lists hold one label, and a gold label that is not known is None. If None, the metric is
-            the F1 for a tagger whose tags mark entities (``B-PER``), and the accuracy for all other
-            models.
+            gold and predicted labels that returns a number, or `Scores`, of which the F1 counts. A
+            function gets a list of labels per text; a classifier's lists hold one label, and a gold
+            label that is not known is None. If None, the metric is the F1 for a tagger whose tags
+            mark entities (``B-PER``), and the accuracy for all other models.
         scheme: The scheme of a tagger's entity tags, for ``"f1"``: ``"bio"``, ``"iob1"``,
             ``"bioes"`` or ``"bilou"``; if None, the one that the tags' letters show.
         patience: The number of epochs without a better score after which training stops; None =
@@ -153,7 +153,8 @@ def measure(
     if metric == "f1":
         return entity_f1(gold, labels, scheme=options.scheme or "bio").f1
     # a float, because a checkpoint cannot hold the number type of another library
-    return float(metric(gold, labels)) if callable(metric) else METRICS[metric](gold, labels)
+    found: Any = (metric if callable(metric) else METRICS[metric])(gold, labels)
+    return float(getattr(found, "f1", found))
 
 
 DEFAULTS = FitOptions()

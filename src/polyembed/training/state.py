@@ -166,6 +166,8 @@ class TrainingState:
             self.history = [Epoch(*epoch) for epoch in saved["history"]]
             self.best_weights = saved["best"]
             model.load_state_dict(saved["model"], strict=False)
+            for name, value in model.named_parameters():  # on_epoch may have frozen some, or others
+                value.requires_grad_(name in saved.get("trains", saved["model"]))
             for part, state in zip(self.others, saved["others"], strict=True):
                 part.load_state_dict(state)
 
@@ -195,6 +197,7 @@ class TrainingState:
                 "model": trained_state(self.model, self.best_weights),
                 "best": self.best_weights,
                 "others": [part.state_dict() for part in self.others],
+                "trains": [x for x, v in self.model.named_parameters() if v.requires_grad],
             }
             save_checkpoint(self.path, state, **self.about)
 

@@ -24,10 +24,11 @@ from polyembed.vectors.words import Ids, Words, WordTable, index_words, map_file
 class TextVectors(WordTable, VectorFiles):
     r"""Word vectors of a text file: per line a word and its numbers, separated by single spaces.
 
-    ``vector(w) = the numbers of the first line whose word is w``, else zeros. If no word of the
-    file has an upper-case letter, as in GloVe's small tables and MUSE's, a word that the file lacks
-    gets the vector of its lower-case form. The word of a line is everything before its last `dim`
-    numbers. It may hold spaces, as some words of GloVe do.
+    ``vector(w) = the numbers of the first line whose word is w``, else zeros. If the words
+    of the file are lower-case, as in GloVe's small tables and MUSE's, a word that the file lacks
+    gets the vector of its lower-case form. Words in capitals alone, such as ``<UNK>``, do not count
+    for this. The word of a line is everything before its last `dim` numbers. It may hold spaces, as
+    some words of GloVe do.
 
     A file may be compressed by gzip (``.gz``) or xz (``.xz``). The first look-up reads the file
     once from end to end. Later look-ups read only the rows of their words (in a compressed file,
@@ -187,10 +188,10 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
     r"""Word vectors of word2vec's binary format: a line ``<rows> <dim>``, then one row per word.
 
     ``vector(w) = the numbers of the first row whose word is w``, else zeros. A row is the word, a
-    space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out. If no
-    word has an upper-case letter, a word that the file lacks gets the vector of its lower-case
-    form. Words may hold spaces where line feeds separate the rows. Without line feeds, a file with
-    such words is mostly refused, and a small one may be misread.
+    space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out. If
+    words are lower-case, a word that the file lacks gets the vector of its lower-case form, as in
+    `TextVectors`. Words may hold spaces where line feeds separate the rows. Without line feeds, a
+    file with such words is mostly refused, and a small one may be misread.
 
     The file is memory-mapped. The constructor walks over all rows once, since the format has no
     index. Afterwards the object needs memory for the rows of a look-up, and about 28 bytes per

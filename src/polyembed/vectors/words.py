@@ -99,8 +99,9 @@ def index_words(words: Iterable[bytes]) -> Words:
 class WordTable(Vocabulary):
     """A table with one row per word; all other words get zeros.
 
-    If no word of the table has an upper-case letter, a word that the table lacks gets the row of
-    its lower-case form. Bytes that are not UTF-8 become lone surrogates.
+    If each word of the table is lower-case or, as ``<UNK>``, in capitals alone, a word that the
+    table lacks gets the row of its lower-case form. Bytes that are not UTF-8 become lone
+    surrogates.
     """
 
     dim: int
@@ -137,7 +138,7 @@ class WordTable(Vocabulary):
 
     @cached_property
     def _is_lower(self) -> bool:
-        return all(word == word.lower() for word in self._index)
+        return all(word == word.lower() or word.isupper() for word in self._index)
 
     def _find(self, words: Sequence[str]) -> Ids:
         ids = self._index.find([encode_word(word) for word in words])
@@ -156,7 +157,7 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
             ``key_to_index`` and ``get_vector(word)``. If it also has ``vectors_ngrams``, as the
             ``wv`` of gensim's fastText, ``get_vector`` spells the words that it lacks; in
             other ``KeyedVectors``, a lacking word has the row of its lower-case form where all
-            words are lower-case, else zeros.
+            words are lower-case (as in `TextVectors`), else zeros.
         name: The argument's name, for the error.
 
     Returns:
