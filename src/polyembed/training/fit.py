@@ -115,7 +115,8 @@ class _Training:
         seed: int,
         checkpoint: str | os.PathLike[str] | None,
     ) -> None:
-        self.model, self.seed = model, int(seed) % 2**43  # what generators take, a million times
+        self.model = model
+        self.seed = int(seed) % 2**43  # each epoch multiplies it, and generators take 64 bits
         train, dev = list(train), list(dev)
         self.train = [item for item in train if any(map(len, self._sentences(item)))]
         self.options = options = options.for_training(model, len(self.train))

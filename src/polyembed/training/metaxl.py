@@ -91,6 +91,8 @@ class MetaXLOptions:
         splits = self.objective == "metaxl" and self.target_weight > 0
         rule = f"be even, because a target_weight of {self.target_weight} splits target batches"
         require(rows % 2 == 0 or not splits, name, rule, rows)
+        # orders multiply the seed by a billion, and torch's generators take 64 bits
+        object.__setattr__(self, "seed", int(self.seed) % 2**31)
 
 
 class MetaXLTrainerStep(NamedTuple):
@@ -181,14 +183,14 @@ class Plan:
             sizes = [len(self.corpora[x]) for x in sources]
             shares = (torch.tensor(sizes, dtype=torch.float64).log() / heat).softmax(0)
             # the same language in each process
-            generator = torch.Generator().manual_seed(int(self.options.seed) * 1_000_003 + number)
+            generator = torch.Generator().manual_seed(self.options.seed * 1_000_003 + number)
             sources = [sources[int(torch.multinomial(shares, 1, generator=generator))]]
         return [*sources, target]
 
     def _rows(self, language: str | None, number: int) -> list[Any]:
         """Read this process's share of a batch; `number` counts from 0 over all passes."""
         rows, size = self.corpora[language], self.batch_sizes[language]
-        seed = int(self.options.seed) * 1_009 + list(self.corpora).index(language)
+        seed = self.options.seed * 1_009 + list(self.corpora).index(language)
         start = (number * self.size + self.rank) * size
         places = (divmod(place, len(rows)) for place in range(start, start + size))
         return [rows[_order(len(rows), seed * 1_000_003 + turn)[i]] for turn, i in places]
