@@ -163,7 +163,7 @@ def hierarchical(lexicon: pe.Lexicon) -> pe.HierarchicalMetaEmbedding:
 
 
 def tagger(**parts: Any) -> Callable[[], pe.SequenceTagger]:
-    def build() -> pe.SequenceTagger:
+    def build():
         lexicon = toy_lexicon()
         return pe.SequenceTagger(
             meta(lexicon), TAGS, **{key: make() for key, make in parts.items()}
@@ -276,7 +276,7 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
         one_sentence,
     )
 
-    def emissions(module: nn.Module, batch: Batch) -> Tensor:
+    def emissions(module, batch):
         return module.emissions(batch["inputs"], batch["mask"])
 
     return [
@@ -313,10 +313,10 @@ def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str)
     """The mean loss of an ensemble, its mean probabilities, and its votes."""
     wrong = (no_ids("inputs", "ids"), one_sentence)
 
-    def probabilities(module: nn.Module, batch: Batch) -> Tensor:
+    def probabilities(module, batch):
         return module.probabilities(batch["inputs"], batch["mask"])
 
-    def decode(module: nn.Module, batch: Batch) -> Tensor:
+    def decode(module, batch):
         return module.decode(batch["inputs"], batch["mask"])
 
     words = Case(
@@ -349,7 +349,7 @@ def fusion(
 ) -> Case:
     """Hidden states of all layers, side by side on the last axis of one tensor."""
 
-    def call(module: nn.Module, batch: Batch) -> Tensor:
+    def call(module, batch):
         return module(list(batch["states"].chunk(layers, -1)), batch["mask"])
 
     flat_states = changed(
@@ -382,7 +382,7 @@ def call_word_encoder(module: nn.Module, batch: Batch) -> Tensor:
 def criterion(name: str, build: Callable[[], nn.Module]) -> Case:
     """The loss of scores and labels; one label in seven does not count."""
 
-    def make(rows: int, width: int) -> Batch:
+    def make(rows, width):
         ids = torch.arange(rows * width).reshape(rows, width)
         return {
             "logits": torch.randn(rows, width, 5, dtype=torch.float64),
@@ -408,17 +408,17 @@ def text_classifier() -> pe.SequenceClassifier:
 def classifier(name: str, build: Callable[[], nn.Module]) -> list[Case]:
     """The scores of a classifier of texts, and its loss."""
 
-    def make(rows: int, width: int) -> Batch:
+    def make(rows, width):
         return {
             **ids(rows, width),
             "mask": mask(rows, width),
             "labels": torch.arange(rows).remainder(4) - 1,
         }
 
-    def logits(module: nn.Module, batch: Batch) -> Tensor:
+    def logits(module, batch):
         return module.logits(batch["ids"], batch["mask"])
 
-    def loss(module: nn.Module, batch: Batch) -> Tensor:
+    def loss(module, batch):
         labels = torch.where(batch["labels"] < 0, -100, batch["labels"])
         return module(batch["ids"], labels=labels, mask=batch["mask"])
 
@@ -509,7 +509,7 @@ def laser_states(name: str, call: Callable[[nn.Module, Batch], Tensor], **option
 def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) -> Case:
     """Words of two pieces, the last one of a row perhaps of one."""
 
-    def call(module: nn.Module, batch: Batch) -> Tensor:
+    def call(module, batch):
         mask = batch["mask"]
         index = torch.where(mask, (mask.int().cumsum(1) - 1).div(2, rounding_mode="floor"), -1)
         return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))

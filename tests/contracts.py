@@ -78,7 +78,7 @@ APPLIES: dict[str, Callable[[Case], bool]] = {}
 def law(applies: Callable[[Case], bool] = lambda case: True) -> Callable[[Law], Law]:
     """Register a law, and which cases it speaks of."""
 
-    def register(check: Law) -> Law:
+    def register(check):
         LAWS[check.__name__] = check
         APPLIES[check.__name__] = applies
         return check
@@ -226,7 +226,7 @@ def compiles_as_one_graph(case: Case, backend: str = "aot_eager") -> None:
 def as_many_operations_for_any_batch(case: Case) -> None:
     """No loop over rows or words in Python: a batch of any size costs as many kernels, forwards and backwards."""
 
-    def count(rows: int, width: int) -> int:
+    def count(rows, width):
         batch = case.batch(rows, width)
         with Operations() as operations:
             result_and_gradients(case, module, batch)
@@ -285,7 +285,7 @@ def stays_on_its_device_without_waiting(case: Case) -> None:
     module, batch = case.module(torch.float32).train(), case.batch(dtype=torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=False):
 
-        def fake(x: Tensor) -> Tensor:
+        def fake(x):
             return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=OTHER_DEVICE)
 
         for part in module.modules():
@@ -310,13 +310,13 @@ def _other_device() -> torch.device:
     from torch.utils import backend_registration
 
     class Backend(backend_registration._DummyBackendModule):
-        def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        def get_amp_supported_dtype(self):
             return [torch.bfloat16]
 
-        def get_rng_state(self, device: object = None) -> torch.Tensor:
+        def get_rng_state(self, device=None):
             return torch.zeros(0)
 
-        def set_rng_state(self, state: torch.Tensor, device: object = None) -> None:
+        def set_rng_state(self, state, device=None):
             pass
 
     backend_registration._setup_privateuseone_for_python_backend("elsewhere", Backend())
@@ -434,7 +434,7 @@ def _as_function(case: Case) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]
     }
     inputs = [x for x in _tensors(batch) if x.is_floating_point()]
 
-    def function(*arguments: Tensor) -> Tensor:
+    def function(*arguments):
         given = iter(arguments)
         values = each(batch, lambda x: next(given) if x.is_floating_point() else x)
         holder = _Holder(module, case.call)

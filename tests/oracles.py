@@ -480,10 +480,10 @@ def fast_bpe(word: str, merges: list[tuple[str, str]], vocabulary: set[str]) -> 
         pieces = merged
     origin = {a + b: (a, b) for a, b in merges}
 
-    def name(piece: str) -> str:
+    def name(piece):
         return piece[:-4] if piece.endswith("</w>") else piece + "@@"
 
-    def apart(piece: str) -> list[str]:
+    def apart(piece):
         if name(piece) in vocabulary or piece not in origin:
             return [name(piece)]
         return [part for half in origin[piece] for part in apart(half)]

@@ -33,7 +33,7 @@ def load(monkeypatch):
 def run(load, monkeypatch):
     """Run a benchmark with the options of a command line and return what it prints."""
 
-    def run(name: str, command: str) -> str:
+    def run(name, command):
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *shlex.split(command)])
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()) as printed:
             warnings.simplefilter("ignore")
@@ -154,8 +154,8 @@ def test_a_stopped_run_of_tagging_quality_goes_on(quality, tmp_path, monkeypatch
     fit, epochs = pe.fit, []
     setup = quality.Setup(tmp_path, 4, None, 2)
 
-    def stop_after(last: int) -> dict:
-        def note(epoch) -> None:
+    def stop_after(last):
+        def note(epoch):
             epochs.append(epoch.number)
             if epoch.number == last:
                 raise KeyboardInterrupt

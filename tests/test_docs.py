@@ -140,7 +140,7 @@ def test_results_are_well_formed_and_drawn(
     backend = importlib.import_module("matplotlib.backends.backend_svg").FigureCanvasSVG
     draw, cut = backend.print_svg, []
 
-    def measured(canvas: Any, *args: Any, **options: Any) -> Any:
+    def measured(canvas, *args, **options):
         found = draw(canvas, *args, **options)
         cut.extend(overhang(backend_agg(canvas.figure)))
         return found

@@ -105,7 +105,7 @@ def world(tmp_path_factory) -> Path:
     order = random.Random(0)
     for language, words in WORDS.items():
 
-        def sentence(words: list[str] = words) -> list[str]:
+        def sentence(words=words):
             return [order.choice(words) for _ in range(order.randint(3, 7))]
 
         lines = [" ".join([*sentence(), str(number)]) for number in range(300)]
@@ -241,7 +241,7 @@ def test_metaxl_on_several_targets_goes_on_where_it_was_killed(world, wikiann, t
     ],
 )
 def test_metaxl_methods_by_objective(method, expected, monkeypatch):
-    def trainer(*parts: object, options: object, **others: object):
+    def trainer(*parts, options, **others):
         found = f"{options.objective} {options.target_weight} {options.target_batch_size}"
         assert found == expected
         raise InterruptedError
@@ -698,10 +698,10 @@ def parallel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("parallel")
     order = random.Random(0)
 
-    def sentences(count: int) -> list[list[int]]:
+    def sentences(count):
         return [[order.randrange(10) for _ in range(order.randint(3, 7))] for _ in range(count)]
 
-    def texts(rows: list[list[int]], language: str) -> list[str]:
+    def texts(rows, language):
         words = SAME[language]
         return [f"{' '.join(words[i] for i in row)} {number}" for number, row in enumerate(rows)]
 
@@ -754,12 +754,12 @@ def test_pretraining_goes_on(parallel, tmp_path, monkeypatch):
     monkeypatch.setattr(pretrain_laser, "SAVE_STEPS", 2)
     save, saved = torch.save, []
 
-    def pretrain(name: str, **changes: object) -> Path:
+    def pretrain(name, **changes):
         texts = {"text": parallel, "tatoeba": parallel, "cache": tmp_path / name}
         options = {"max_steps": 5, "progress": False, "device": "cpu", **texts, **changes}
         return pretrain_laser.pretrain_laser("tiny", **options)
 
-    def killed(state: object, path: Path):
+    def killed(state, path):
         saved.append(path)
         if len(saved) == 2:
             raise KeyboardInterrupt

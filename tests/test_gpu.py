@@ -126,7 +126,7 @@ def test_entities_votes_and_sets_are_those_of_the_cpu():
 
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn", "joint"])
 def test_metaxl_trains_to_the_same_numbers(objective: str):
-    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    def loss(model, batch):
         return nn.functional.cross_entropy(model(batch["x"]), batch["label"])
 
     rows = [{"x": torch.randn(5, dtype=torch.float64), "label": i % 3} for i in range(24)]

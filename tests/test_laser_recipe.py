@@ -52,7 +52,7 @@ def test_every_training_runs(recipe: str, kind: type, norm: float | None):
     assert type(optimizer) is kind
     made = []
 
-    def scheduler_of(optimizer: torch.optim.Optimizer):
+    def scheduler_of(optimizer):
         made.append(options.make_scheduler(optimizer, 1))
         assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 / 25)
         return made[0]

@@ -31,7 +31,7 @@ def write_languages(folder: Path) -> None:
 
 
 def test_small_encoder(tmp_path, monkeypatch, capsys):
-    def encoder(**changes: object) -> Path:
+    def encoder(**changes):
         places = {"text": tmp_path, "cache": tmp_path / "encoder", "device": "cpu"}
         return example.small_encoder("tiny", progress=False, **places, **options, **changes)
 

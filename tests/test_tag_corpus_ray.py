@@ -47,7 +47,7 @@ def command(options: dict[str, str]) -> list[str]:
 def run(options, monkeypatch):
     """Call the example's `main` in this process, up to where a cluster would start."""
 
-    def run(**changes: str) -> None:
+    def run(**changes):
         given = options | {f"--{name}": value for name, value in changes.items()}
         monkeypatch.setattr(sys, "argv", command(given))
         example.main()

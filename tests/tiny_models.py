@@ -86,7 +86,7 @@ def slow_tokenizer(folder: Path):
 def _model(name: str, **options) -> Callable[..., nn.Module]:
     """Return what builds a model of transformers, of other sizes where it is given some."""
 
-    def build(**sizes) -> nn.Module:
+    def build(**sizes):
         import transformers
 
         config = getattr(transformers, f"{name}Config")(**{**options, **sizes})

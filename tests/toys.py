@@ -55,7 +55,7 @@ class ToyPieces(Configurable):
         )
 
     def piece_ids(self, words: Sequence[str]) -> list[list[int]]:
-        def piece_id(piece: str) -> int:
+        def piece_id(piece):
             return 1 + zlib.crc32(piece.encode("utf-8", "surrogatepass")) % (self.num_pieces - 1)
 
         return [[piece_id(word[i : i + 2]) for i in range(0, len(word), 2)] for word in words]

@@ -61,7 +61,7 @@ def check_last_dim(name: str, x: Tensor, dim: int, weight: Tensor | None = None)
     """Require vectors of size `dim`, in the dtype of `weight` unless autocast changes the dtype."""
     check_float(**{name: x})
     if (
-        weight is not None
+        isinstance(weight, Tensor)  # of a quantised layer it is a method
         and x.dtype != weight.dtype
         and not torch.is_autocast_enabled(x.device.type)
     ):

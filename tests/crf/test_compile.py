@@ -24,7 +24,7 @@ def test_one_graph_for_all_lengths(backend: str):
     plain = (crf.log_prob, crf.entropy, crf.decode_tensor)
     compiled = [torch.compile(one, fullgraph=True, dynamic=True, backend=counter) for one in plain]
 
-    def values(log_prob, entropy, decode, emissions: Tensor, tags: Tensor, mask: Tensor):
+    def values(log_prob, entropy, decode, emissions, tags, mask):
         found = log_prob(emissions, tags, mask)
         gradients = torch.autograd.grad(found.square().sum(), [emissions, *crf.parameters()])
         with torch.no_grad():

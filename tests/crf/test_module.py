@@ -60,7 +60,7 @@ def test_sums_are_in_float32_under_autocast(batch):
     crf, (emissions, tags) = pe.CRF(5), batch
     narrow = emissions.bfloat16()
 
-    def values(emissions: Tensor) -> tuple[Tensor, Tensor]:
+    def values(emissions):
         return crf(emissions, tags, MASK, reduction="none"), crf.marginals(emissions, MASK)
 
     with torch.autocast("cpu", torch.bfloat16):

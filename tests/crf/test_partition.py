@@ -72,7 +72,7 @@ def test_the_ways_of_a_bilevel_trainer_agree(way, arguments):
     emissions, transitions = arguments
     way = torch.randn_like(transitions)
 
-    def value(e: Tensor, a: Tensor) -> Tensor:
+    def value(e, a):
         return ours(e, a).sum()
 
     expected = grad(lambda e: (grad(value, 1)(e, transitions) * way).sum())(emissions)

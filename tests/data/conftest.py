@@ -11,7 +11,7 @@ def file(tmp_path: Path) -> Callable[[str], Path]:
     """Return a function that writes a text into one file and returns its path."""
     path = tmp_path / "file"
 
-    def write(text: str) -> Path:
+    def write(text):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
         return path
 

@@ -24,7 +24,7 @@ def test_unique_words_have_the_embedders_values_and_gradients():
 
 def test_unique_words_are_asked_for_once_and_share_their_dropout():
     class Counting(pe.SourceEmbedding):
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        def forward(self, ids):
             self.asked = ids.tolist()
             return super().forward(ids)
 
@@ -66,7 +66,7 @@ def test_baked_numbers_are_the_embedders_in_evaluation_mode(monkeypatch):
 def test_a_word_costs_one_row_whatever_was_baked():
     """As many kernels for ten sources, pieces and characters as for one table."""
 
-    def operations(embedder: nn.Module) -> int:
+    def operations(embedder):
         with Operations() as counted:
             embedder(IDS)
         return counted.count

@@ -94,7 +94,7 @@ def test_attaching_fills_what_was_left_out(tmp_path, freeze, dtype):
 
 def test_a_source_of_another_shape_or_with_nan_is_refused():
     class Spoilt(ToyVectors):
-        def vectors(self, words: list[str]) -> np.ndarray:
+        def vectors(self, words):
             rows = super().vectors(words)
             return rows.T if self.dim == 5 else np.where(rows > 1, np.nan, rows)
 

@@ -77,6 +77,7 @@ def ia3() -> nn.Module:
         lambda: lora(**RANKS),
         lambda: lora(use_rslora=True, use_dora=True, layers_to_transform=[1]),
         lambda: lora(target_modules="all-linear"),
+        lambda: lora(init_lora_weights="pissa"),
         ia3,
         lambda: lora(with_head(), target_modules=r"bert\.encoder\.layer\.[01]\..*query"),
         lambda: lora(with_head(), task_type="TOKEN_CLS"),
@@ -114,6 +115,11 @@ def two_adapters() -> nn.Module:
     return model
 
 
+def ranked() -> nn.Module:
+    config = peft.AdaLoraConfig(target_modules=["query"], total_step=9)
+    return peft.get_peft_model(tiny_model("bert"), config)
+
+
 def prompts() -> nn.Module:
     config = peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
     return peft.get_peft_model(tiny_model("bert"), config)
@@ -125,12 +131,23 @@ def prompts() -> nn.Module:
         (two_adapters, r"the adapters must be one to be saved .*, got \['default', 'other'\]"),
         (lambda: lora(modules_to_save=["key"]), "the adapter must change layers alone"),
         (lambda: lora(modules_to_save=["pooler"]), "the adapter must change .*'pooler"),
+        (ranked, "the adapter must change layers alone .* own .*, got 9 of 12 weights"),
         (prompts, "^model must have adapters inside its layers, as LoRA, got PromptTuningConfig"),
     ],
 )
 def test_what_cannot_be_built_again_is_not_saved(build, message, tmp_path):
     refused(TypeError, message, lambda: encoder(build()).save_pretrained(tmp_path))
     assert not (tmp_path / "config.json").exists()
+
+
+def test_an_adapter_that_came_or_went_after_the_encoder_was_built(tmp_path):
+    model = lora()
+    late, gone = encoder(tiny_model("bert")), encoder(model)
+    peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"]), late.model)
+    model.merge_and_unload()
+    message = "^model must have the weights of its configuration to be saved, without adapters"
+    refused(ValueError, message, late.save_pretrained, tmp_path)
+    refused(TypeError, "adapter must .*, got 0 of 0 weights$", gone.save_pretrained, tmp_path)
 
 
 def test_a_folder_that_names_a_package_is_refused(tmp_path):

@@ -70,7 +70,7 @@ def test_a_gru_reads_each_word_anew(bidirectional):
     pieces, _ = module.encode(SENTENCES)
     found = module(pieces)
 
-    def states(xs: list[list[float]], end: str) -> list[list[float]]:
+    def states(xs, end):
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         return oracles.gru(xs, *(getattr(module.gru, f"{name}_l0{end}").tolist() for name in names))
 

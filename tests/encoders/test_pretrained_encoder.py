@@ -214,12 +214,15 @@ def test_padding_reaches_no_word(name):
     [
         ("Llama", {"num_key_value_heads": 2}, True),
         ("Llama", {"num_key_value_heads": 2, "is_causal": False}, False),
+        ("Mixtral", {"hidden_size": 256, "num_key_value_heads": 2}, True),
         ("CLIPText", {"eos_token_id": 3, "bos_token_id": 2}, True),
         ("Bert", {}, False),
     ],
 )
 def test_causal_is_what_a_model_does(kind, options, causal):
-    encoder = pe.PretrainedWordEncoder(build(kind, **SMALL, **options))
+    options = {**SMALL, "return_dict": False, **options}
+    encoder = pe.PretrainedWordEncoder(build(kind, **options), TOKENIZER)
+    assert encoder(encoder.pieces(SENTENCES)).shape[:2] == (3, 4)
     assert (encoder.is_causal, encoder.pooling) == (causal, "last" if causal else "first")
 
 
@@ -228,7 +231,7 @@ def test_the_rules_of_a_folder_are_those_of_its_file(tmp_path):
     slow = transformers.RobertaTokenizer().train_new_from_iterator(["me gusta la song"] * 20, 300)
     slow.save_pretrained(tmp_path)
     core = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    core.normalizer = normalizers.Lowercase()
+    core.normalizer = normalizers.Replace("gusta", "song")
     core.save(str(tmp_path / "tokenizer.json"))
     config = transformers.RobertaConfig(**SMALL, vocab_size=len(slow))
     transformers.RobertaModel(config).save_pretrained(tmp_path)
@@ -261,6 +264,18 @@ def test_pickled_after_it_ran(name):
     for other in (pickle.loads(pickle.dumps(ours)), copy.deepcopy(ours)):
         assert torch.equal(other(pieces), expected)
         assert torch.equal(ours(pieces), expected)
+
+
+def test_the_positions_of_ibert_begin_after_its_padding():
+    assert pe.PretrainedWordEncoder(build("IBert", **SMALL)).max_length == 127
+
+
+@pytest.mark.filterwarnings("ignore:torch.(ao.)?quantiz")
+def test_dynamically_quantised():
+    tagger = pe.SequenceTagger(encoder(fusion=pe.DLFA(8, 1)), ["X", "Y"]).eval()
+    small = torch.ao.quantization.quantize_dynamic(tagger, {nn.Linear}, torch.qint8)
+    mine, theirs = (one.emissions(*tagger.encode(SENTENCES)) for one in (tagger, small))
+    torch.testing.assert_close(mine, theirs, atol=0.1, rtol=0.1)
 
 
 def test_scratch():
@@ -316,11 +331,14 @@ def test_what_cannot_be_opened_again_is_not_saved(tmp_path):
     ours, model = encoder(), tiny_model("bert")
     own = pe.PretrainedWordEncoder(type("Own", (type(model),), {})(model.config), TOKENIZER)
     ours.tokenizer = object()
-    for module, message in (
-        (own, "^model must be a public class of transformers to be saved, got Own$"),
-        (ours, "^tokenizer must be of transformers to be saved, got object$"),
+    shorter = encoder()
+    del shorter.model.encoder.layer[2]
+    for module, error, message in (
+        (own, TypeError, "^model must be a public class of transformers to be saved, got Own$"),
+        (ours, TypeError, "^tokenizer must be of transformers to be saved, got object$"),
+        (shorter, ValueError, r"^model must have the weights of its .*, got \['encoder.layer.2."),
     ):
-        refused(TypeError, message, module.save_pretrained, tmp_path / "saved")
+        refused(error, message, module.save_pretrained, tmp_path / "saved")
 
 
 def test_a_sentence_beyond_the_limit():

@@ -33,7 +33,7 @@ QUICK = FitOptions(num_train_epochs=1, metric="accuracy")
 def system(dim: int = 5, tags: Sequence[str] = TAGS):
     """Make a system: a trained table of the training words."""
 
-    def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
+    def build(train, seed):
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
         table = nn.Embedding(len(lexicon), dim)
         return pe.SequenceTagger(pe.SourceEmbedding.from_embedding(table, lexicon), tags)
@@ -67,7 +67,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     """Record what is to be trained, and train nothing."""
     found: list[dict] = []
 
-    def record(model, train, dev, options, *, seed, progress) -> FitResult:
+    def record(model, train, dev, options, *, seed, progress):
         found.append({"model": model, "train": train, "dev": dev, "options": options, "seed": seed})
         return FitResult(Epoch(1, 0.5, 0.5, 0.1), (Epoch(1, 0.5, 0.5, 0.1),))
 
@@ -168,7 +168,7 @@ def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]):
     path = tmp_path / "zero_shot-es" / "a.0.json"
     assert {*json.loads(path.read_text())} == {"about", "best", "history", "predictions", "scores"}
 
-    def refuses(rule: str, source: Corpus = ES, options: FitOptions = QUICK) -> None:
+    def refuses(rule, source=ES, options=QUICK):
         call = (run_zero_shot, systems, source, [EN], options)
         refused(ValueError, rule, *call, seeds=[0], folder=tmp_path)
 
@@ -185,7 +185,7 @@ def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]):
 
 
 def test_functions_of_other_values_are_other_options(tmp_path, calls: list[dict]):
-    def run(tag: str, rate: float, kept: set) -> ProtocolResult:
+    def run(tag, rate, kept):
         def scheduler(optimizer):
             return optimizer and rate in kept and scheduler(None)
 

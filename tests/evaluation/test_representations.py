@@ -2,7 +2,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import numpy as np
 import oracles
@@ -97,7 +96,7 @@ def test_reads_no_more_than_it_needs_and_no_empty_sentence():
     batch = make_batch(3, 7, 1)
     batch["attention_mask"][1] = 0
 
-    def batches() -> Any:
+    def batches():
         yield batch
         raise AssertionError
 
@@ -148,11 +147,11 @@ def test_umap(monkeypatch: pytest.MonkeyPatch):
     """A stand-in: which options it is given, and that clouds are told apart again."""
     given: list[dict[str, int]] = []
 
-    def make(**options: int) -> Any:
+    def make(**options):
         given.append(options)
         return SimpleNamespace(fit_transform=first_two)
 
-    def first_two(points: np.ndarray) -> np.ndarray:
+    def first_two(points):
         torch.set_num_threads(threads + 1)  # as numba does
         return points[:, :2].astype(np.float32)
 

@@ -178,7 +178,7 @@ def test_table_of_several_seeds_counts_each_sentence_once(gold):
     result = protocol({"es": right}, systems, "f1")
     (row,) = significance_table(result, "b", num_resamples=97).rows
 
-    def joined(runs: Sequence[Sequence[list[str]]]) -> list[list[str]]:
+    def joined(runs):
         rows = zip(*runs, strict=True)
         return [[label for labels in row for label in (*labels, "O")] for row in rows]
 

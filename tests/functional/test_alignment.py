@@ -85,7 +85,7 @@ def test_no_turn_of_any_plane_does_better(n: int):
     weight = procrustes(x, y)
     torch.testing.assert_close(weight.mT @ weight, torch.eye(dim, dtype=torch.float64), **CLOSE)
 
-    def distance(weight: Tensor) -> float:
+    def distance(weight):
         return oracles.squared_distance(x.tolist(), y.tolist(), weight.tolist())
 
     best = distance(weight)

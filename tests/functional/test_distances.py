@@ -23,7 +23,7 @@ def test_equations(modified: bool, chunk: int, sizes: tuple[int, int]):
     points = [torch.randn(size, 5, dtype=torch.float64, requires_grad=True) for size in sizes]
     expected = oracle(*(x.tolist() for x in points), modified)
 
-    def distance(*points: torch.Tensor) -> torch.Tensor:
+    def distance(*points):
         return hausdorff_distance(*points, modified=modified, chunk=chunk)
 
     assert distance(*points).item() == pytest.approx(expected)

@@ -58,11 +58,11 @@ def problem(
     transform = nn.Sequential(nn.Linear(DIM, 5), nn.ReLU(), nn.Linear(5, DIM)).double()
     source, target = batch(5), batch(4)
 
-    def source_loss(theta: Params, phi: Params) -> Tensor:
+    def source_loss(theta, phi):
         transformed = lambda h: functional_call(transform, phi, (h,))  # noqa: E731
         return functional_call(model, theta, (source, transformed))
 
-    def target_loss(theta: Params) -> Tensor:
+    def target_loss(theta):
         return functional_call(model, theta, (target,))
 
     parameters = (dict(one.named_parameters()) for one in (model, transform))
@@ -75,7 +75,7 @@ def check_by_differences(arguments: Problem, inner_lr: Any, rate: Callable[[str]
     trained = {name: p for name, p in theta.items() if p.requires_grad}
     found = hypergradient(*arguments, inner_lr=inner_lr)
 
-    def after(name: str, value: Tensor) -> Tensor:
+    def after(name, value):
         inner = source_loss(theta, {**phi, name: value})
         slopes = torch.autograd.grad(inner, list(trained.values()), allow_unused=True)
         pairs = zip(trained.items(), slopes, strict=True)
@@ -122,7 +122,7 @@ def test_constants_and_second_names():
     theta["again"] = theta["layers.1.linear1.weight"]  # a second name of one tensor
     before = [{name: p.detach().clone() for name, p in params.items()} for params in (theta, phi)]
 
-    def without(params: Params) -> Params:
+    def without(params):
         assert params["again"] is params["layers.1.linear1.weight"]
         return {name: p for name, p in params.items() if name != "again"}
 
@@ -212,7 +212,7 @@ PHI = {"b": torch.tensor([1.0, 2.0], requires_grad=True)}
 def test_finite_differences_are_near_the_exact_gradient_of_a_random_loss():
     source_loss, target_loss, theta, phi = problem()
 
-    def noisy(theta: Params, phi: Params) -> Tensor:
+    def noisy(theta, phi):
         noise = 0.5 + torch.rand((), dtype=torch.float64)
         return source_loss(theta, {name: p * noise for name, p in phi.items()})
 

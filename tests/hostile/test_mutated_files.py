@@ -144,7 +144,7 @@ def fasttext_model(folder: Path) -> tuple[Path, Read]:
 def vector_file(name: str, content: bytes, read: Callable[[Path], WordVectors]) -> None:
     """Add a reader of word vectors."""
 
-    def write(folder: Path) -> tuple[Path, Read]:
+    def write(folder):
         (folder / name).write_bytes(content)
         return folder / name, lambda path: read(path).vectors(WORDS)
 
@@ -186,7 +186,7 @@ def training_checkpoint(folder: Path) -> tuple[Path, Read]:
 def reader(name: str, content: str, read: Read) -> None:
     """Add a reader of text."""
 
-    def write(folder: Path) -> tuple[Path, Read]:
+    def write(folder):
         (folder / "corpus.txt").write_text(content)
         return folder / "corpus.txt", read
 

@@ -34,7 +34,7 @@ def batch(both) -> tuple[Tensor, Tensor, Tensor]:
 def test_log_likelihood_gradients_and_decode(both, batch, reduction: str, dtype: torch.dtype):
     emissions, tags, mask = batch
 
-    def value_and_gradients(crf: torchcrf.CRF, mask: Tensor) -> list[Tensor]:
+    def value_and_gradients(crf, mask):
         x = emissions.clone().requires_grad_()
         value = crf(x, tags, mask, reduction=reduction)
         return [value, *torch.autograd.grad(value.sum(), [x, *crf.parameters()])]

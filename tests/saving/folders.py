@@ -47,7 +47,7 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 def reseal(folder: Path) -> None:
     """Write the right digests of changed files, as whoever changed them on purpose would."""
 
-    def edit(config: dict[str, Any]) -> None:
+    def edit(config):
         for name in config["digests"]:
             if (folder / name).is_file():
                 config["digests"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()

@@ -83,7 +83,7 @@ def test_threads_load_and_predict_at_once(tagger: pe.SequenceTagger, tmp_path: P
     tagger.save_pretrained(tmp_path)
     expected = tagger.predict(CORPUS + UNSEEN)
 
-    def work(_: int) -> list[list[str]]:
+    def work(_):
         return pe.SequenceTagger.from_pretrained(tmp_path).predict(CORPUS + UNSEEN)
 
     with ThreadPoolExecutor(3) as pool:
@@ -220,7 +220,7 @@ def test_a_failed_save_leaves_the_old(
     tagger.save_pretrained(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def fail(*_: object):
+    def fail(*_):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(writing, "_write_weights", fail)

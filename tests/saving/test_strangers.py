@@ -80,7 +80,7 @@ def test_classes_are_configurable_ones_that_the_program_has(name: str, folder: P
 
 @pytest.mark.parametrize("name", ["../x.json", "/etc/passwd", "..", "", "a/b", "nothing", 7])
 def test_no_value_of_files_names_a_place(name: Any, folder: Path):
-    def edit(config: dict[str, Any]) -> None:
+    def edit(config):
         node = next(node for node in _nodes(config) if node.get("files"))
         node["files"] = dict.fromkeys(node["files"], name)
 
@@ -89,7 +89,7 @@ def test_no_value_of_files_names_a_place(name: Any, folder: Path):
 
 
 def test_no_argument_of_a_configuration_names_a_place(folder: Path):
-    def edit(config: dict[str, Any]) -> None:
+    def edit(config):
         node = next(node for node in _nodes(config) if node.get("files"))
         node["config"] |= dict.fromkeys(node.pop("files"), "/etc/passwd")
 
@@ -135,7 +135,7 @@ def test_no_code_from_a_folder_is_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert mark.exists(), "it would run"
     mark.unlink()
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise AssertionError("asked or unpickled")
 
     monkeypatch.setattr("builtins.input", refuse)

@@ -193,7 +193,7 @@ def test_the_threshold_is_the_smallest_that_keeps_the_bound():
     sets = ConformalTagger.calibrate(model, sentences, 0.1, score="probability")
     losses = sets._losses(sentences)
 
-    def risk(threshold: float) -> float:
+    def risk(threshold):
         shares = [sum(w for a, w in pairs if a > threshold) for pairs in losses]
         return (1 + sum(shares)) / (len(losses) + 1)
 

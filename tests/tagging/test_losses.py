@@ -133,7 +133,7 @@ def test_wrong_arguments(call, message):
 
 def test_a_criterion_of_ones_own(tmp_path):
     class Mine(nn.Module):
-        def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        def forward(self, logits, labels):
             return logits.sum()
 
     decoder = pe.SoftmaxDecoder(7, 5, criterion=Mine())

@@ -1,7 +1,5 @@
 """Labels for texts that come one by one: in order, a bucket at a time, and nothing of it stays."""
 
-from collections.abc import Iterator
-
 import pytest
 from cases import characters
 from checks import refused
@@ -36,7 +34,7 @@ def test_order_is_kept_over_buckets():
 def test_no_more_is_read_than_a_bucket():
     taken = []
 
-    def texts() -> Iterator[list[str]]:
+    def texts():
         for i in range(100):
             taken.append(i)
             yield ["me", "gusta"]

@@ -219,7 +219,7 @@ def test_leaves_no_trace(tmp_path, monkeypatch, capfd):
     model = build().eval()
     model.lm_head.train()
 
-    def settings() -> list:
+    def settings():
         names = ("training", "gradient_checkpointing", "forward", "_is_accelerate_prepared")
         found = [getattr(part, name, None) for part in model.modules() for name in names]
         return [*found, model.config.use_cache, len(model.get_input_embeddings()._forward_hooks)]
@@ -243,7 +243,7 @@ def test_leaves_no_trace(tmp_path, monkeypatch, capfd):
 def test_an_interrupted_adaptation_goes_on(tmp_path):
     model, steps = build(), []
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_):
         steps.append(1)
         if len(steps) == 11:
             raise KeyboardInterrupt

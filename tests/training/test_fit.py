@@ -76,7 +76,7 @@ def adam(lr: float, kind: type = torch.optim.Adam) -> Callable[[nn.Module], torc
 def test_the_best_epoch_comes_back():
     tagger, states = build(), []
 
-    def metric(gold: list, predicted: list) -> float:
+    def metric(gold, predicted):
         states.append(snapshot(tagger))
         return [0.1, 0.9, 0.9, 0.2][len(states) - 1]
 
@@ -139,7 +139,7 @@ def run(
     tagger = build()
     tagger.encoder.requires_grad_(False)
 
-    def on_epoch(epoch: Epoch) -> None:
+    def on_epoch(epoch):
         if epoch.number == 1:
             tagger.encoder.requires_grad_()
         if epoch.number == last:
@@ -182,7 +182,7 @@ CHANGES = {
 def test_another_run_is_not_resumed(tmp_path):
     """Whatever changes the numbers makes another run, and the error names it."""
 
-    def start(train: list = CORPUS, **options):
+    def start(train=CORPUS, **options):
         options = {"batch_size": 2, "metric": "accuracy", **options}
         fit(build(), train, DEV, num_train_epochs=1, checkpoint=tmp_path, **options)
 
@@ -236,7 +236,7 @@ def test_the_best_weights_outlive_an_epoch_that_fails():
             if kept:
                 self.param_groups[0]["params"][0].data.fill_(math.nan)
 
-    def unfreeze(_: Epoch) -> None:
+    def unfreeze(_):
         kept.append(snapshot(tagger))
         tagger.requires_grad_()
 
@@ -262,7 +262,7 @@ def test_the_best_weights_outlive_an_epoch_that_fails():
 
 
 def test_the_seed_decides_and_the_global_random_state_is_untouched():
-    def trained(seed: int) -> torch.Tensor:
+    def trained(seed):
         return run(None, epochs=1, seed=seed)[0].decoder.linear.weight
 
     assert torch.equal(first := trained(1), trained(np.int64(1)))
@@ -288,7 +288,7 @@ def test_gradients_are_clipped_only_if_asked(monkeypatch):
 def test_gradients_outside_the_optimiser_are_neither_clipped_nor_kept():
     tagger, norms = build(dropout=0.0), []
 
-    def note(_: Epoch) -> None:
+    def note(_):
         parts = tagger.decoder, tagger.encoder
         grads = ([value.grad for value in part.parameters()] for part in parts)
         norms.append([float(nn.utils.get_total_norm(part)) for part in grads])

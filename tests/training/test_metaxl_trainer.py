@@ -182,7 +182,7 @@ def test_joint_training_is_the_plain_loop(transformed, size, weight):
 def test_source_languages_are_drawn_by_temperature():
     sources = {"many": SOURCE, "few": make_rows(3, 3)}
 
-    def share(temperature: float) -> float:
+    def share(temperature):
         options = {"objective": "joint", "num_train_epochs": 15, "batch_size": 2}
         setting = Setting(seed=np.int64(0), source_temperature=temperature, lr=1e-3, **options)
         setting.train(sources)
@@ -208,7 +208,7 @@ def test_accumulation_is_exact(objective):
 
 
 def test_languages_have_networks_of_their_own():
-    def two() -> nn.Module:
+    def two():
         return nn.ModuleDict({"en": networks(), "es": networks()})
 
     setting = Setting(rtn=two, target_weight=0.0)
@@ -231,7 +231,7 @@ def test_keeps_the_best_epoch():
     states: list[dict[str, Tensor]] = []
     setting = Setting(num_train_epochs=4, dropout=0.5)
 
-    def evaluate(model: nn.Module) -> float:
+    def evaluate(model):
         assert model is setting.model
         assert not model.training
         assert not torch.is_grad_enabled()
@@ -254,11 +254,11 @@ def test_back_off_starts_from_the_best_epoch():
     after: list[dict[str, Tensor]] = []
     setting = Setting(backoff_epochs=2)
 
-    def collate(rows: list[Row]) -> Any:
+    def collate(rows):
         before.append(setting.state())
         return setting.collate(rows)
 
-    def evaluate(model: nn.Module) -> float:
+    def evaluate(model):
         after.append(setting.state())
         return next(scores)
 
@@ -273,7 +273,7 @@ def test_back_off_starts_from_the_best_epoch():
 def resumable(folder: Any, on_step: Any = None) -> Any:
     """Everything that a run carries on: dropout, momentum, schedules, the back-off; an evaluation that draws."""
 
-    def schedule(optimizer: Any, steps: int) -> LambdaLR:
+    def schedule(optimizer, steps):
         return LambdaLR(optimizer, lambda step: 1.0 - step / steps)
 
     setting = Setting(dropout=0.5, num_train_epochs=3, backoff_epochs=2, scheduler=schedule)
@@ -281,7 +281,7 @@ def resumable(folder: Any, on_step: Any = None) -> Any:
     trainer.optimizer = torch.optim.AdamW(setting.model.parameters(), 0.02)
     trainer.meta_optimizer = torch.optim.Adam(setting.rtn.parameters(), 0.01)
 
-    def evaluate(model: nn.Module) -> float:
+    def evaluate(model):
         return float(torch.rand(())) - float(
             loss(model, rows_named([row["name"] for row in TARGET]))
         )
@@ -291,7 +291,7 @@ def resumable(folder: Any, on_step: Any = None) -> Any:
 
 
 def test_an_interrupted_run_reaches_the_same_numbers(tmp_path):
-    def interrupt(step: MetaXLTrainerStep) -> None:
+    def interrupt(step):
         if step.number == 10:
             raise KeyboardInterrupt
 
@@ -323,7 +323,7 @@ def test_a_resumed_run_that_scores_returns_an_epoch_with_a_score(tmp_path):
 def test_an_interrupted_trainer_goes_on(tmp_path):
     """Its optimisers have the rates of the step at which it was interrupted."""
 
-    def interrupt(step: MetaXLTrainerStep) -> None:
+    def interrupt(step):
         if step.epoch == 2:
             raise KeyboardInterrupt
 
@@ -352,7 +352,7 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path):
 
 
 def test_a_bad_loss_stops_and_names_the_step():
-    def bad(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    def bad(model, batch):
         return loss(model, batch) * (math.nan if len(setting.steps) == 2 else 1.0)
 
     setting = Setting(loss=bad)

@@ -35,7 +35,7 @@ def test_known_tags_must_be_part_of_an_allowed_sequence():
     grammar = Constraints.bio(["O", "B-X", "I-X"])
     tags = {0: {0}, 1: {1}, 2: {2}, -100: {0, 1, 2}} | {frozenset(x): x for x in ({0, 2}, {1, 2})}
 
-    def possible(given: tuple) -> bool:
+    def possible(given):
         paths = itertools.product(*map(tags.get, given))
         return any(grammar.first_violation(path) is None for path in paths)
 

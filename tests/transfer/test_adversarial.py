@@ -88,7 +88,7 @@ def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(
     seen: list[float] = []
 
     class Recorded(adversarial._Game):
-        def step(self, rate: float, *, fooled: bool) -> None:
+        def step(self, rate, *, fooled):
             assert fooled or rate == rates[0]
             seen.extend([rate] * fooled)
 
@@ -117,9 +117,7 @@ def test_a_step_is_that_of_the_paper():
     rates = {"learning_rate": 0.5, "beta": 0.01, "dropout": 0.0, "smoothing": 0.2}
     game = adversarial._Game(x, y, AdversarialOptions(hidden_size=3, batch_size=1, **rates), 0)
 
-    def loss(
-        layers: list[torch.Tensor], weight: torch.Tensor, labels: tuple[float, float]
-    ) -> torch.Tensor:
+    def loss(layers, weight, labels):
         total = torch.zeros(())
         for vector, label in ((x[0] @ weight, labels[0]), (y[0], labels[1])):
             hidden = vector

@@ -28,6 +28,7 @@ MODELS = {
     "ModernBertForTokenClassification": {**SIZES, **HEAD_SIZES},
     "ElectraModel": {**SIZES, "embedding_size": 7},
     "MegatronBertModel": SIZES,
+    "PhiModel": {**SIZES, "num_attention_heads": 3},
     "DebertaV2ForTokenClassification": {
         **SIZES,
         "relative_attention": True,

@@ -143,8 +143,8 @@ def oracle(
         for module in (setting.model, network)
     )
 
-    def forward(p: dict[str, Tensor], ids: Tensor, q: dict[str, Tensor] | None) -> Tensor:
-        def transform(layer: nn.Module, inputs: Any, h: Tensor) -> Tensor:
+    def forward(p, ids, q):
+        def transform(layer, inputs, h):
             return h if q is None else functional_call(network, q, (h,))
 
         handle = setting.model.place(place).register_forward_hook(transform)
@@ -196,7 +196,7 @@ def test_accumulation_is_exact():
     whole.model.eval(), parts.model.eval()
     source, target = make_batch(6, 1), make_batch(4, 2)
 
-    def split(batch: tuple[Tensor, Tensor], count: int) -> list[tuple[Tensor, Tensor]]:
+    def split(batch, count):
         return list(zip(batch[0].chunk(count), batch[1].chunk(count), strict=True))
 
     one = whole.step(source=[source], target=[target], target_support=[source], target_weight=0.7)
@@ -227,7 +227,7 @@ def test_one_network_for_each_language():
 
 
 def test_several_layers():
-    def two() -> list[nn.Module]:
+    def two():
         return [RepresentationTransformationNetwork(HIDDEN, 5) for _ in range(2)]
 
     setting, reference = Setting(transform=two), Setting(transform=two)
@@ -595,11 +595,11 @@ def test_no_graph_is_kept_below():
     source = make_batch(5, 1)
 
     class Held:
-        def __init__(self, tensor: Tensor) -> None:
+        def __init__(self, tensor):
             self.tensor = tensor.detach()  # an output that holds its own node would be a cycle
             saved.add(self)
 
-    def watched(model: nn.Module, batch: Any) -> Tensor:
+    def watched(model, batch):
         if batch is not source:
             alive.append(len(saved))
             return loss(model, batch)

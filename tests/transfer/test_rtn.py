@@ -75,7 +75,7 @@ def test_initial_weights():
 def test_where_the_gradient_goes():
     h = torch.randn(3, HIDDEN, requires_grad=True)
 
-    def gradient(network: nn.Module) -> Tensor | None:
+    def gradient(network):
         return torch.autograd.grad(network(h).sum(), h, allow_unused=True)[0]
 
     for gate in ("none", "tied", "separate"):

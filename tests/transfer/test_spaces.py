@@ -182,7 +182,7 @@ def test_modes_outside_do_no_harm(options):
 def test_pairs_by_similarity_are_their_equation():
     x, y = torch.tensor(skewed(31)), torch.tensor(skewed(37, seed=5))
 
-    def profile(x: torch.Tensor) -> torch.Tensor:
+    def profile(x):
         values, vectors = torch.linalg.eigh(x @ x.mT)
         root = vectors @ torch.diag(values.clamp(min=0).sqrt()) @ vectors.mT
         rows = root.sort(1).values

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy, deepcopy
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ PROBES = ("Aa", "É", "ß", "ﬁ", "a-b", "İ", "ا", "あ", "1,5")
 """Words that tokenizers cut differently: case, accents, ligatures, punctuation, other scripts."""
 
 BACKEND = "tokenizer.json"
+OPENING = Lock()  # transformers sets torch's default dtype while it opens a model
 RECIPE = "merge_and_unload() of the peft model gives an encoder without adapters"
 
 
@@ -92,18 +94,35 @@ def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> None:
 
     Raises:
         TypeError: If transformers does not export the model's class; if the model has several
-            adapters; or if its adapter is merged, or changes other parts than layers that can be
-            found again.
+            adapters; or if its adapter is merged, was removed, needs more than its own weights
+            (AdaLoRA), or changes other parts than layers that can be found again.
+        ValueError: If the model has other weights than its configuration describes.
     """
     import transformers
 
     name = class_name(model)
     if getattr(transformers, name, None) is not type(model):
         raise TypeError(must("model", "be a public class of transformers to be saved", name))
-    state = _write_adapter(model, adapters, folder / ADAPTER) if adapters else model.state_dict()
+    state = {
+        key.replace(".base_layer.", "."): value
+        for key, value in model.state_dict().items()
+        if not adapters.keys() & set(key.split("."))
+    }
+    with torch.device("meta"):
+        built = type(model)(model.config).state_dict()
+    strange = sorted(
+        key
+        for key in set(state) ^ set(built)
+        if not key.startswith("pooler.") or ".original_module." in key
+    )
+    how = getattr(model.config, "quantization_config", None)
+    if adapters:
+        _write_adapter(model, adapters, strange, folder / ADAPTER)
+    elif how is None:  # else the weights have parts of their own
+        rule = "have the weights of its configuration to be saved, without adapters added later"
+        require(not strange, "model", rule, strange[:3])
     plain: Any = copied_tree(model, lambda part: vars(part).pop("_hf_peft_config_loaded", None))
     plain.config = deepcopy(model.config)  # transformers writes to it
-    how = getattr(plain.config, "quantization_config", None)
     if getattr(how, "quant_method", None) == "gguf":  # only the file is: memory has plain numbers
         del plain.hf_quantizer, plain.config.quantization_config
     plain.save_pretrained(folder / ENCODER, state_dict=state)
@@ -123,7 +142,7 @@ def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
     known = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
     require(known, "architectures", "name a model of transformers", repr(architecture))
     # on the CPU, and without drawing the random numbers of a pooler that was not saved
-    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+    with OPENING, torch.device("cpu"), torch.random.fork_rng(devices=[]):
         model, report = cls.from_pretrained(  # type: ignore[union-attr]
             folder, use_safetensors=True, local_files_only=True, output_loading_info=True
         )
@@ -138,6 +157,7 @@ def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
             config = peft.PeftConfig.from_pretrained(str(adapter))
             imports = getattr(config, "megatron_config", None)
             require(imports is None, "the adapter", "import no package by name", imports)
+            config.init_lora_weights = True  # PiSSA would change the model's own weights again
             peft.inject_adapter_in_model(config, model, adapter_name=name)
             weights = load_file(adapter / WEIGHTS)
             report = peft.set_peft_model_state_dict(model, weights, adapter_name=name)
@@ -171,17 +191,14 @@ def read_tokenizer(folder: Path | None, probed: Any) -> Any:
 
 
 def set_backend(tokenizer: Any, path: Any) -> None:
-    """Restore the rules of a fast tokenizer's file where its class has replaced them."""
+    """Restore the rules of a fast tokenizer's file, some of which its class may replace."""
     if not (Path(path).is_file() and getattr(tokenizer, "is_fast", False)):
         return
     from tokenizers import Tokenizer
 
     core = Tokenizer.from_file(str(path))
-    core.no_truncation()
-    core.no_padding()
-    text = " ".join(PROBES)
-    if core.encode(text).ids != tokenizer(text, truncation=False, padding=False)["input_ids"]:
-        tokenizer._tokenizer = core
+    for part in ("model", "normalizer", "pre_tokenizer", "post_processor"):
+        setattr(tokenizer.backend_tokenizer, part, getattr(core, part))
 
 
 def probe(tokenizer: Any) -> list[int] | None:
@@ -213,8 +230,10 @@ def without_output_hooks(model: nn.Module) -> nn.Module:
     return copied_tree(model, remove)
 
 
-def _write_adapter(model: Any, adapters: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Write an adapter as peft does; return the tensors of the model without it."""
+def _write_adapter(
+    model: Any, adapters: Mapping[str, Any], strange: list[str], folder: Path
+) -> None:
+    """Write an adapter as peft does; the rest of the model must have no strange weights."""
     import peft
 
     if len(adapters) > 1:
@@ -222,33 +241,23 @@ def _write_adapter(model: Any, adapters: Mapping[str, Any], folder: Path) -> dic
     [(name, config)] = adapters.items()
     if any(getattr(part, "merged", False) is True for part in model.modules()):
         raise TypeError(must("the adapter", "not be merged into the weights to be saved", name))
-    state = {
-        key.replace(".base_layer.", "."): value
-        for key, value in model.state_dict().items()
-        if name not in key.split(".")
-    }
-    with torch.device("meta"):
-        plain = type(model)(model.config).state_dict()
-    strange = sorted(
-        key
-        for key in set(state) ^ set(plain)
-        if not key.startswith("pooler.") or ".original_module." in key
-    )
     config = copy(config)
     config.modules_to_save = None  # of a head, which is not here; the encoder's count as strange
     if isinstance(config.target_modules, str):  # a pattern may name layers of a model with a head
         places = [key for key, part in model.named_modules() if name in getattr(part, "r", ())]
-        strange += [] if places else [config.target_modules]
+        strange = strange if places else [config.target_modules]
         config.target_modules = places
-    if strange:
-        rule = f"change layers alone to be saved ({RECIPE})"
-        raise TypeError(must("the adapter", rule, strange[:3]))
-    config.save_pretrained(folder)
     holder = copied_tree(model, lambda part: None)
     holder.peft_config = {name: config}
     weights = peft.get_peft_model_state_dict(holder, adapter_name=name, save_embedding_layers=False)
+    own = sum(name in key.split(".") for key in model.state_dict())
+    if strange or not own == len(weights) > 0:
+        rule = f"change layers alone to be saved, by weights of its own ({RECIPE})"
+        raise TypeError(
+            must("the adapter", rule, strange[:3] or f"{len(weights)} of {own} weights")
+        )
+    config.save_pretrained(folder)
     save_file({key: x.contiguous() for key, x in weights.items()}, folder / WEIGHTS)
-    return state
 
 
 def _require_weights(missing: Any, where: object) -> None:

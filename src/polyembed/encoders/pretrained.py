@@ -137,8 +137,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
             got += ", which decodes too (give its get_encoder(), or T5EncoderModel for T5)"
             raise TypeError(must("model", "be an encoder of transformers", got))
         # otherwise a causal model keeps keys and values of all layers
-        self._no_cache = {"use_cache": False} if "use_cache" in known else {}
-        self.is_causal, self._padding_counts = _behaviour(self.model, self._no_cache)
+        self._options = {"return_dict": True} | (
+            {"use_cache": False} if "use_cache" in known else {}
+        )
+        self.is_causal, self._padding_counts = _behaviour(self.model, self._options)
         if pooling is None:
             pooling = "last" if self.is_causal else "first"
         check_choice("pooling", pooling, WORD_POOLINGS)
@@ -388,7 +390,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
                     **inputs,
                     attention_mask=attended.long(),
                     output_hidden_states=everything,
-                    **self._no_cache,
+                    **self._options,
                 )
             except IndexError as error:  # on a CPU; on a GPU the kernel asserts
                 rule = "be among the pieces that the model has"
@@ -466,7 +468,7 @@ def _behaviour(model: Any, options: dict[str, Any]) -> tuple[bool, bool]:
         return named, False
     size = alone.abs().mean().clamp(min=1e-12)
     most = 1e-3 if first.dtype.itemsize >= 4 else 0.1
-    causal = float((alone - changed)[:-1].abs().max() / size) < 1e-6
+    causal = float((alone - changed)[:-1].abs().max() / size) < 1e-4
     return causal, not float((alone - padded).abs().max() / size) < most
 
 
@@ -475,8 +477,9 @@ def most_positions(model: nn.Module) -> int | None:
     most: int | None = getattr(model.config, "max_position_embeddings", None)
     for module in model.modules():
         table = getattr(module, "position_embeddings", None)
-        if most is not None and isinstance(table, nn.Embedding) and table.padding_idx is not None:
-            most -= table.padding_idx + 1  # RoBERTa counts from after the padding's position
+        padding = getattr(table, "padding_idx", None)
+        if most is not None and padding is not None:
+            most -= padding + 1  # RoBERTa counts from after the padding's position
     return most
 
 

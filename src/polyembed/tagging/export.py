@@ -53,7 +53,7 @@ def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
     ids = torch.zeros(3, 5, dtype=torch.int64)  # sizes above 1: torch takes 0 and 1 as fixed
     mask = torch.arange(5) < torch.tensor([[5], [2], [0]])
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("word")}
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
         return torch.export.export(_Graph(tagger), (ids, mask), dynamic_shapes=(sizes, sizes))
 
 

@@ -235,6 +235,7 @@ LAST_NORMS = (
     "ln_f",
     "layer_norm",
     "final_layer_norm",
+    "final_layernorm",
     "ln",
     "emb_layer_norm_after",
 )
