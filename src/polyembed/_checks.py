@@ -77,7 +77,8 @@ def check_dim(name: str, x: Tensor, dims: int, axes: str) -> None:
 
 
 def check_shape(name: str, x: Tensor, shape: Sequence[int]) -> None:
-    """Require a tensor's shape to be `shape`."""
+    """Require a tensor of the shape `shape`."""
+    check_tensor(name, x)
     found, expected = tuple(x.shape), tuple(shape)
     require(found == expected, name, f"have shape {expected}", found)
 

@@ -81,6 +81,12 @@ def ia3() -> nn.Module:
         ia3,
         lambda: lora(with_head(), target_modules=r"bert\.encoder\.layer\.[01]\..*query"),
         lambda: lora(with_head(), task_type="TOKEN_CLS"),
+        lambda: lora(
+            with_head(),
+            target_modules="all-linear",
+            alpha_pattern={"bert.encoder.layer.1.attention.self.query": 70},
+            bias="all",
+        ),
     ],
 )
 def test_saved_and_opened(build, tmp_path):

@@ -370,7 +370,7 @@ def test_a_bad_loss_stops_and_names_the_step():
             lambda: Setting(batch_size=3),
             "batch_size must be even, because a target_weight of 1.0 splits target batches, got 3",
         ),
-        (lambda: Setting(rtn=lambda: None), "rtn must be a module, .* 'metaxl', got None"),
+        (lambda: Setting(rtn=lambda: None), "rtn must be a module, .* 'metaxl', got NoneType"),
         (lambda: Setting().train(target=[]), "target must hold at least one row, got none"),
         (
             lambda: Setting().train(source={"es": []}),

@@ -76,9 +76,9 @@ def check_chain(
     check_tensor("mask", mask)
     check_mask(mask, emissions.shape[:2])
     tags = emissions.shape[2]
-    for name, x in (("transitions", transitions), ("start", start), ("end", end)):
-        check_tensor(name, x)
-        check_shape(name, x, (tags, tags) if name == "transitions" else (tags,))
+    check_shape("transitions", transitions, (tags, tags))
+    for name, x in (("start", start), ("end", end)):
+        check_shape(name, x, (tags,))
 
 
 def last_words(mask: Tensor) -> Tensor:

@@ -77,10 +77,9 @@ def without_wrapper(model: Any) -> tuple[Any, dict[str, Any]]:
     adapters = dict(getattr(model, "peft_config", {}))
     if not hasattr(model, "get_base_model"):
         return model, adapters
-    for name, config in adapters.items():
-        if config.is_prompt_learning:
-            got = f"{class_name(config)} in {name!r}"
-            raise TypeError(must("model", "have adapters inside its layers, as LoRA", got))
+    for config in adapters.values():
+        inside = not config.is_prompt_learning
+        require_type(inside, "model", "have adapters inside its layers, as LoRA", config)
     return model.get_base_model(), adapters
 
 
@@ -100,9 +99,8 @@ def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> None:
     """
     import transformers
 
-    name = class_name(model)
-    if getattr(transformers, name, None) is not type(model):
-        raise TypeError(must("model", "be a public class of transformers to be saved", name))
+    public = getattr(transformers, class_name(model), None) is type(model)
+    require_type(public, "model", "be a public class of transformers to be saved", model)
     state = {
         key.replace(".base_layer.", "."): value
         for key, value in model.state_dict().items()
@@ -243,19 +241,21 @@ def _write_adapter(
         raise TypeError(must("the adapter", "not be merged into the weights to be saved", name))
     config = copy(config)
     config.modules_to_save = None  # of a head, which is not here; the encoder's count as strange
-    if isinstance(config.target_modules, str):  # a pattern may name layers of a model with a head
-        places = [key for key, part in model.named_modules() if name in getattr(part, "r", ())]
-        strange = strange if places else [config.target_modules]
-        config.target_modules = places
     holder = copied_tree(model, lambda part: None)
     holder.peft_config = {name: config}
     weights = peft.get_peft_model_state_dict(holder, adapter_name=name, save_embedding_layers=False)
     own = sum(name in key.split(".") for key in model.state_dict())
-    if strange or not own == len(weights) > 0:
+    if strange or not 0 < own <= len(weights):
         rule = f"change layers alone to be saved, by weights of its own ({RECIPE})"
         raise TypeError(
             must("the adapter", rule, strange[:3] or f"{len(weights)} of {own} weights")
         )
+    places = {k: x for k, x in model.named_modules() if name in getattr(x, "lora_alpha", ())}
+    if places:  # by their names here, because the caller's may be those of a model with a head
+        config.target_modules = list(places)
+        config.rank_pattern = {key: part.r[name] for key, part in places.items()}
+        config.alpha_pattern = {key: part.lora_alpha[name] for key, part in places.items()}
+        config.layers_to_transform = config.layers_pattern = config.exclude_modules = None
     config.save_pretrained(folder)
     save_file({key: x.contiguous() for key, x in weights.items()}, folder / WEIGHTS)
 

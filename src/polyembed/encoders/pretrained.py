@@ -451,7 +451,7 @@ def _behaviour(model: Any, options: dict[str, Any]) -> tuple[bool, bool]:
     padding = getattr(config, "pad_token_id", None) or 0
     count = getattr(config, "vocab_size", None) or 9
     known = [i for i in range(min(9, count)) if i != padding]
-    if first.is_meta or len(known) < 4:
+    if len(known) < 4:
         return named, False
     view: Any = evaluation_view(model)
 

@@ -4,13 +4,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, must, require, require_type
 
 Rate: TypeAlias = float | Tensor
 METHODS = ("reverse_over_reverse", "finite_difference")
@@ -160,10 +160,9 @@ def _by_every_name(
     return {key: found[id(tensor)] for key, tensor in params.items() if id(tensor) in found}
 
 
-def check_loss(name: str, loss: Any) -> Tensor:
+def check_loss(name: str, loss: Tensor) -> Tensor:
     """Require a scalar; whether it is finite is checked later, where the host waits anyway."""
-    if not isinstance(loss, Tensor):
-        raise TypeError(must(name, "return a tensor", class_name(loss)))
+    require_type(isinstance(loss, Tensor), name, "return a tensor", loss)
     require(loss.dim() == 0, name, "return a scalar", f"shape {tuple(loss.shape)}")
     return loss
 

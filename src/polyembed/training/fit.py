@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, TypeGuard
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -233,14 +233,14 @@ class _Training:
     def _lengths(self) -> list[int]:
         """Return the length of each training text, in what an encoder reads, if there is one."""
         texts = map(self._sentences, self.train)
-        encoder = next(filter(_reads_texts, self.model.modules()), None)
+        encoder: Any = next(filter(_reads_texts, self.model.modules()), None)
         if encoder is None:
             return [sum(map(len, text)) for text in texts]
         prepared = getattr(self.model, "prepared", list)  # as the encoder reads the words
         return [int(encoder.pieces(prepared(text)).piece_mask.sum()) for text in texts]
 
 
-def _reads_texts(part: nn.Module) -> TypeGuard[PretrainedWordEncoder | CharWordEncoder]:
+def _reads_texts(part: nn.Module) -> bool:
     if isinstance(part, CharWordEncoder):  # before its encoder, which then reads no pieces
         return part.unit == "word"
     return isinstance(part, PretrainedWordEncoder) and part.tokenizer is not None

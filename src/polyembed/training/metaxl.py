@@ -14,7 +14,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
-from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._checks import check_choice, check_positive, class_name, require, require_type
 from polyembed._progress import progress_bar
 from polyembed.tagging.text_model import to_device
 from polyembed.training.state import Epoch, FitResult, TrainingState, sizes_of
@@ -295,9 +295,8 @@ class MetaXLTrainer:
     ) -> None:
         self.options = options or MetaXLOptions()
         transforms = self.options.objective in ("metaxl", "joint_rtn")
-        if transforms and rtn is None:
-            rule = f"be a module, or several, for objective {self.options.objective!r}"
-            raise TypeError(must("rtn", rule, None))
+        rule = f"be a module, or several, for objective {self.options.objective!r}"
+        require_type(rtn is not None or not transforms, "rtn", rule, rtn)
         self.model, self.rtn = model, rtn if transforms else None
         networks = nn.ModuleList(listed(rtn) if transforms else [])
         check_modules(model, networks)
