@@ -1,6 +1,7 @@
 """Models opened by a folder, a name or a file; and folders that hold less than they should."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -24,6 +25,18 @@ def test_a_folder_or_name_in_place_of_the_model(tmp_path):
     opened = pe.PretrainedWordEncoder(str(tmp_path), fusion=pe.ScalarMix(4)).eval()
     assert torch.equal(opened(opened.encode(SENTENCES)[0]), ours(ours.encode(SENTENCES)[0]))
     assert pe.PretrainedWordEncoder(tmp_path, TOKENIZER).tokenizer is TOKENIZER
+
+
+def test_threads_open_folders_of_two_precisions(tmp_path):
+    """Transformers sets torch's default dtype while it opens a model."""
+    dtypes = [torch.bfloat16, torch.float32] * 8
+    for dtype in dtypes[:2]:
+        encoder().to(dtype).save_pretrained(tmp_path / str(dtype))
+    folders = [tmp_path / str(dtype) for dtype in dtypes]
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(pe.PretrainedWordEncoder.from_pretrained, folders))
+    assert [{p.dtype for p in one.parameters()} for one in opened] == [{one} for one in dtypes]
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_a_folder_without_its_tokenizer(tmp_path):

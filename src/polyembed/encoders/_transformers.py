@@ -51,9 +51,10 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
             with suppress(OSError):  # the file need not exist
                 set_backend(tokenizer, cached_file(place, BACKEND))
-        model, report = AutoModel.from_pretrained(
-            place, trust_remote_code=False, output_loading_info=True
-        )
+        with OPENING:
+            model, report = AutoModel.from_pretrained(
+                place, trust_remote_code=False, output_loading_info=True
+            )
     except ImportError:
         raise
     except Exception as error:  # transformers raises many kinds for a damaged file
