@@ -71,9 +71,20 @@ def ia3() -> nn.Module:
     return model
 
 
+def experts() -> nn.Module:
+    """An adapter of parameters, which are no layers."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeModel
+
+    sizes = dict.fromkeys(("num_experts_per_tok", "num_key_value_heads"), 2)
+    config = Qwen3MoeConfig(**SIZES, **sizes, head_dim=4, num_experts=4, moe_intermediate_size=8)
+    names = {"target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj"]}
+    return lora(Qwen3MoeModel(config), **names)
+
+
 @pytest.mark.parametrize(
     "build",
     [
+        experts,
         lambda: lora(**RANKS),
         lambda: lora(use_rslora=True, use_dora=True, layers_to_transform=[1]),
         lambda: lora(target_modules="all-linear"),

@@ -43,8 +43,13 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
     place = os.fspath(where)
     config = Path(place, "config.json")
     if config.is_file() and b'"polyembed_version"' in config.read_bytes():
-        rule = "be a folder of transformers (from_pretrained opens a folder of polyembed)"
-        raise ValueError(must("model", rule, place))
+        raise ValueError(
+            must(
+                "model",
+                "be a folder of transformers (from_pretrained opens a folder of polyembed)",
+                place,
+            )
+        )
     opened = tokenizer is None
     try:
         if opened:
@@ -59,8 +64,9 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
         raise
     except Exception as error:  # transformers raises many kinds for a damaged file
         if not (place and Path(place).is_dir()):
-            rule = "be a folder or a model's name on the hub"
-            raise FileNotFoundError(must("model", rule, f"{place!r}: {error}")) from error
+            raise FileNotFoundError(
+                must("model", "be a folder or a model's name on the hub", f"{place!r}: {error}")
+            ) from error
         rule = "be a whole folder of a kind that transformers reads"
         got = f"{place} ({class_name(error)}: {error})"
         raise ValueError(must("model", rule, got)) from error
@@ -68,8 +74,12 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
         _require_weights(report["missing_keys"], place)
     # without files, transformers makes a tokenizer to which every word is unknown
     only_special = opened and set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids)
-    rule = "have pieces of words (give the model's as an argument)"
-    require(not only_special, "tokenizer", rule, f"special pieces alone from {place}")
+    require(
+        not only_special,
+        "tokenizer",
+        "have pieces of words (give the model's as an argument)",
+        f"special pieces alone from {place}",
+    )
     return model, tokenizer
 
 
@@ -184,8 +194,12 @@ def read_tokenizer(folder: Path | None, probed: Any) -> Any:
     except (OSError, ValueError, KeyError) as error:
         got = f"{class_name(error)}: {error}"
         raise ValueError(must("the tokenizer's files", "be whole", got)) from error
-    rule = "cut words as the one that was saved (this version of transformers opens another)"
-    require(probe(tokenizer) == probed, "the tokenizer", rule, f"{probe(tokenizer)}")
+    require(
+        probe(tokenizer) == probed,
+        "the tokenizer",
+        "cut words as the one that was saved (this version of transformers opens another)",
+        probe(tokenizer),
+    )
     return tokenizer
 
 
@@ -251,7 +265,11 @@ def _write_adapter(
         raise TypeError(
             must("the adapter", rule, strange[:3] or f"{len(weights)} of {own} weights")
         )
-    places = {k: x for k, x in model.named_modules() if name in getattr(x, "lora_alpha", ())}
+    places = {
+        key: part
+        for key, part in model.named_modules()
+        if name in getattr(part, "lora_alpha", ()) and not hasattr(part, "parameter_name")
+    }
     if places:  # by their names here, because the caller's may be those of a model with a head
         config.target_modules = list(places)
         config.rank_pattern = {key: part.r[name] for key, part in places.items()}
@@ -264,5 +282,9 @@ def _write_adapter(
 def _require_weights(missing: Any, where: object) -> None:
     """Require all weights but the pooler's; transformers fills others with random numbers."""
     lacking = sorted(name for name in missing if not name.startswith("pooler."))
-    got = f"none for {len(lacking)}, such as {lacking[:3]}"
-    require(not lacking, "model", f"have all weights in {where}", got)
+    require(
+        not lacking,
+        "model",
+        f"have all weights in {where}",
+        f"none for {len(lacking)}, such as {lacking[:3]}",
+    )
