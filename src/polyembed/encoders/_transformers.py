@@ -270,7 +270,7 @@ def _write_adapter(
         for key, part in model.named_modules()
         if name in getattr(part, "lora_alpha", ()) and not hasattr(part, "parameter_name")
     }
-    if places:  # by their names here, because the caller's may be those of a model with a head
+    if places:  # a model with a head has other names for them
         config.target_modules = list(places)
         config.rank_pattern = {key: part.r[name] for key, part in places.items()}
         config.alpha_pattern = {key: part.lora_alpha[name] for key, part in places.items()}
