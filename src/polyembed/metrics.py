@@ -208,8 +208,7 @@ def split_label(label: str, scheme: Scheme = "bio") -> tuple[str, str]:
 def check_labels(given: Mapping[str, Sequence[Sequence[Any]]], *, empty: bool = True) -> None:
     """Require as many sentences and labels of all as of the first; unless `empty`, some label."""
     first, gold = next(iter(given.items()))
-    filled = empty or any(map(len, gold))
-    require(filled, first, "hold at least one sentence with a label", "none")
+    require(empty or any(map(len, gold)), first, "hold at least one sentence with a label", "none")
     for name, sentences in given.items():
         rule = f"have as many sentences as {first}, {len(gold)}"
         require(len(sentences) == len(gold), name, rule, len(sentences))

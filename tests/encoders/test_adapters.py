@@ -109,6 +109,13 @@ def test_saved_and_opened(build, tmp_path):
     assert trained(again) == trained(tagger)
 
 
+def test_adapters_beside_a_model_in_half_precision_stay_in_float32(tmp_path):
+    words = encoder(lora(tiny_model("bert").bfloat16()))
+    words.save_pretrained(tmp_path)
+    again = pe.PretrainedWordEncoder.from_pretrained(tmp_path)
+    torch.testing.assert_close(again.state_dict(), words.state_dict(), rtol=0, atol=0)
+
+
 def test_a_meta_step_over_adapters():
     tagger = pe.TokenClassifier(encoder(), TAGS, dropout=0.0).double()
     rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3).double()

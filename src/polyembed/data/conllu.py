@@ -69,8 +69,7 @@ def read_conllu(
                 metadata |= parse_comment(line.text.removeprefix("#"))
                 continue
             row = line.text.split("\t")
-            sound = len(row) == len(_COLUMNS) and all(row)
-            line.require(sound, "have ten columns, none empty")
+            line.require(len(row) == len(_COLUMNS) and all(row), "have ten columns, none empty")
             number = len(rows) + 1
             if token := _RANGE_ID.fullmatch(row[0]):
                 last, misc = int(token[1]), row[_MISC]

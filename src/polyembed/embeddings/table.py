@@ -35,8 +35,7 @@ class RowTable(PretrainedModule):
         self.padding_idx = padding_idx
         for name in ("weight", "extension"):
             self.register_buffer(name, None)
-        is_parameter = isinstance(weight, nn.Parameter)
-        self.weight = weight if is_parameter else _frozen(weight)
+        self.weight = weight if isinstance(weight, nn.Parameter) else _frozen(weight)
         self.extension = None if extension is None else _frozen(extension)
 
     def _apply(self, fn: Any, *options: Any, **named: Any) -> Self:

@@ -110,8 +110,12 @@ def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> None:
     """
     import transformers
 
-    public = getattr(transformers, class_name(model), None) is type(model)
-    require_type(public, "model", "be a public class of transformers to be saved", model)
+    require_type(
+        getattr(transformers, class_name(model), None) is type(model),
+        "model",
+        "be a public class of transformers to be saved",
+        model,
+    )
     state = {
         key.replace(".base_layer.", "."): value
         for key, value in model.state_dict().items()
@@ -169,6 +173,10 @@ def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
             config.init_lora_weights = True  # PiSSA would change the model's own weights again
             peft.inject_adapter_in_model(config, model, adapter_name=name)
             weights = load_file(adapter / WEIGHTS)
+            if torch.float32 in {x.dtype for x in weights.values()}:  # also of a model in bfloat16
+                for key, value in model.named_parameters():
+                    if name in key.split("."):
+                        value.data = value.data.float()
             report = peft.set_peft_model_state_dict(model, weights, adapter_name=name)
             lacking = [key for key in report.missing_keys if name in key.split(".")]
             wrong = lacking + list(report.unexpected_keys)

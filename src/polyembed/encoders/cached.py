@@ -149,12 +149,13 @@ class FeatureStore:
         try:
             index = json.loads(path.read_text())
             version = index["format_version"]
-            rule = f"have version {FORMAT_VERSION}"
-            require(version == FORMAT_VERSION, INDEX_NAME, rule, version)
+            require(
+                version == FORMAT_VERSION, INDEX_NAME, f"have version {FORMAT_VERSION}", version
+            )
             self.layers: list[int] | None = index["layers"]
             self.features = np.load(self.folder / FEATURES_NAME, "r")
-            known = map(tuple, index["sentences"])
-            ends = [0, *accumulate(map(len, index["sentences"]))]
+            known = [tuple(words) for words in index["sentences"]]
+            ends = [0, *accumulate(map(len, known))]
             self.places = dict(zip(known, starmap(slice, pairwise(ends)), strict=True))
             found = self.features.shape
             shape = (ends[-1], len(self.layers or [0]), found[-1])
@@ -338,8 +339,8 @@ class CachedEmbedder(WordEmbedder):
         if store is not None:
             stored = store.layers
             require(stored == self.layers, "store", f"hold the layers {self.layers}", stored)
-            shape, found = self._shape, store.features.shape[1:]
-            require(found == shape, "store", f"have {shape} as (layer, dim)", found)
+            found = store.features.shape[1:]
+            require(found == self._shape, "store", f"have {self._shape} as (layer, dim)", found)
         self.store = store
         return self
 
@@ -390,8 +391,9 @@ class CachedEmbedder(WordEmbedder):
 
 def _check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> list[int] | None:
     """Return the numbers of layers, counted from the embeddings; None for the encoder's vectors."""
-    contextual = isinstance(encoder, ContextualEmbedder)
-    require_type(contextual, "encoder", "be a contextual embedder", encoder)
+    require_type(
+        isinstance(encoder, ContextualEmbedder), "encoder", "be a contextual embedder", encoder
+    )
     if layers is None:
         return None
     if not isinstance(encoder, PretrainedWordEncoder):

@@ -151,8 +151,7 @@ class CharWordEncoder(ContextualEmbedder):
         room = None if limit is None else limit - len(before) - len(after)
         for number, sentence in enumerate(sentences):
             fits = overflow != "error" or sentence == sentence[:room]
-            rule = f"have at most {room} words"
-            require(fits, f"sentences[{number}]", rule, len(sentence))
+            require(fits, f"sentences[{number}]", f"have at most {room} words", len(sentence))
             kept = sentence[:room] if overflow == "truncate" else sentence
             yield [*before, *((spelled[word], place) for place, word in enumerate(kept)), *after]
 

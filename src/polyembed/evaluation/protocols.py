@@ -339,8 +339,7 @@ def _run(
         for corpus in trial.tested:
             found = model.predict([model.text_of(item) for item in corpus.test])
             found = [[label] if isinstance(label, str) else label for label in found]
-            score = measure(options, gold[corpus.language], found)
-            saved["scores"][corpus.language] = score
+            saved["scores"][corpus.language] = measure(options, gold[corpus.language], found)
             saved["predictions"][corpus.language] = found
         if path is not None:
             with replaced(path) as draft:

@@ -227,8 +227,7 @@ def difference_step(values: Mapping[str, Tensor], direction: Mapping[str, Tensor
     for name, way in direction.items():
         dtype = values[name].dtype
         eps = max(eps, torch.finfo(dtype).eps)
-        rule = "hold float32 or float64 for finite differences"
-        require(eps < 1e-6, "params", rule, dtype)
+        require(eps < 1e-6, "params", "hold float32 or float64 for finite differences", dtype)
         rows = torch.atleast_2d(values[name].detach(), way)  # type: ignore[no-untyped-call]
         norm, speed = (torch.linalg.vector_norm(x.flatten(1), dim=1).double() for x in rows)
         # only the rows of a table that move

@@ -162,8 +162,7 @@ class TextClassifier(TextModel):
         }
 
     def _label_batch(self, texts: Mapping[int, Any]) -> list[str]:
-        rows = self._probabilities_of_batch(texts)
-        return [self.labels[int(row.argmax())] for row in rows]
+        return [self.labels[int(row.argmax())] for row in self._probabilities_of_batch(texts)]
 
     def _probabilities_of_batch(self, texts: Mapping[int, Any]) -> list[Tensor]:
         inputs, mask = to_device(self.encode(list(texts.values())), self.device)

@@ -210,7 +210,6 @@ class ConformalTagger(PretrainedModule):
         tags, found = self.tagger.tags, []
         for probabilities in self.tagger.predict_probabilities(texts):
             order = probabilities.argsort(dim=-1, descending=True, stable=True).tolist()
-            inside = self(probabilities).tolist()
-            pairs = zip(order, inside, strict=True)
+            pairs = zip(order, self(probabilities).tolist(), strict=True)
             found.append([tuple(tags[i] for i in row if kept[i]) for row, kept in pairs])
         return found

@@ -311,8 +311,7 @@ class SoftmaxDecoder(Decoder):
         log_probs = widened(emissions).log_softmax(-1)
         inside = log_probs.masked_fill(~tags, float("-inf")).logsumexp(-1)
         known = ~tags.all(-1) if mask is None else ~tags.all(-1) & mask
-        total = torch.where(known, inside, 0.0).sum()
-        return -total / known.sum().clamp(min=1)
+        return -torch.where(known, inside, 0.0).sum() / known.sum().clamp(min=1)
 
     def decode(self, features: Features, mask: Mask = None) -> TagIds:
         """Return the id of each word's most likely tag; -100 where masked or scores are NaN."""

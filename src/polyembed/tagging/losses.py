@@ -36,8 +36,7 @@ class Criterion(PretrainedModule):
         if weights is not None:
             self._given = [float(weight) for weight in weights]
             good = len(self._given) > 0 and all(0 <= weight < math.inf for weight in self._given)
-            rule = "be finite numbers of 0 or more, at least one"
-            require(good, "weights", rule, self._given)
+            require(good, "weights", "be finite numbers of 0 or more, at least one", self._given)
             self.weights = torch.tensor(self._given)
 
     def get_config(self) -> dict[str, Any]:

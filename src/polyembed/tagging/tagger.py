@@ -408,8 +408,7 @@ class SequenceTagger(Tagger):
         types = list(dict.fromkeys(split_label(tag, scheme)[1] for tag in self.tags if tag != "O"))
         found = []
         for text, rows in self._of_words(texts, spans).items():
-            sound = not rows.isnan().any()
-            require(sound, f"the scores of texts[{text}]", "be numbers", "NaN")
+            require(not rows.isnan().any(), f"the scores of texts[{text}]", "be numbers", "NaN")
             shares = rows.exp()
             likely = ((rows > -math.inf) & (shares >= least)).nonzero().tolist()
             entities = [

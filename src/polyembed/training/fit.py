@@ -252,8 +252,7 @@ def _is_stale(history: Sequence[Epoch], options: FitOptions) -> bool:
         return True
     if decreases is None or len(history) <= decreases:
         return False
-    last = history[-1 - decreases :]
-    return all(after.score < before.score for before, after in pairwise(last))
+    return all(after.score < before.score for before, after in pairwise(history[-1 - decreases :]))
 
 
 class EnsembleResult(NamedTuple):

@@ -79,8 +79,7 @@ class BPEmbVectors(VectorFiles):
         except (RuntimeError, OSError, UnicodeDecodeError) as error:
             got = f"{self.model_file} ({error})"
             raise ValueError(must("model_file", "name a SentencePiece model", got)) from error
-        binary = self.vectors_file.suffix == ".bin"
-        reader = Word2VecBinaryVectors if binary else TextVectors
+        reader = Word2VecBinaryVectors if self.vectors_file.suffix == ".bin" else TextVectors
         names, self.table = reader(self.vectors_file).table()
         self.num_pieces, self.dim = self.table.shape
         self.unknown_id = int(self._bpemb.spm.unk_id())

@@ -180,8 +180,7 @@ class MappedVectors(Vocabulary, Configurable):
     def __init__(self, source: WordVectors, mapping: OrthogonalMapping) -> None:
         self.source = as_source(source, name="vectors")
         self.dim = self.source.dim
-        rule = f"be the mapping's {mapping.dim}"
-        require(self.dim == mapping.dim, "vectors.dim", rule, self.dim)
+        require(self.dim == mapping.dim, "vectors.dim", f"be the mapping's {mapping.dim}", self.dim)
         self.mapping = OrthogonalMapping(mapping.weight, report=mapping.report)
 
     @property

@@ -81,8 +81,7 @@ class TextVectors(WordTable, VectorFiles):
         with self._opened() as file:
             for place in np.argsort(ids).tolist():  # in file order, for compressed files
                 file.seek(self._starts[ids[place]])
-                text = self._spaced(file.readline().rstrip())
-                word, *numbers = text.rsplit(b" ", self.dim)
+                word, *numbers = self._spaced(file.readline().rstrip()).rsplit(b" ", self.dim)
                 try:
                     rows[place] = [float(number) for number in numbers]
                 except ValueError as error:
