@@ -63,12 +63,18 @@ def test_reads_as_peft_does():
 
 
 def ia3() -> nn.Module:
-    config = peft.IA3Config(target_modules=["query"], feedforward_modules=[])
-    model = peft.get_peft_model(tiny_model("bert", **NO_DROPOUT), config)
+    names = ["bert.encoder.layer.1.attention.self.query", "bert.encoder.layer.1.output.dense"]
+    config = peft.IA3Config(target_modules=names, feedforward_modules=names[1:])
+    model = peft.get_peft_model(with_head(), config)
     for name, value in model.named_parameters():
         if "ia3_" in name:
             value.data.add_(torch.rand_like(value))
     return model
+
+
+def loha() -> nn.Module:
+    patterns = {"target_modules": r"bert\..*query", "alpha_pattern": {r".*1\..*query": 70}}
+    return peft.get_peft_model(with_head(), peft.LoHaConfig(**patterns, init_weights=False))
 
 
 def experts() -> nn.Module:
@@ -90,6 +96,7 @@ def experts() -> nn.Module:
         lambda: lora(target_modules="all-linear"),
         lambda: lora(init_lora_weights="pissa"),
         ia3,
+        loha,
         lambda: lora(with_head(), target_modules=r"bert\.encoder\.layer\.[01]\..*query"),
         lambda: lora(with_head(), task_type="TOKEN_CLS"),
         lambda: lora(

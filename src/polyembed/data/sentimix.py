@@ -38,8 +38,7 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
         sound = meta == "meta" and 0 < len(values) < 3 and all(values)
         head.require(sound, "be a line 'meta<TAB>id<TAB>sentiment'")
         head.require(len(lines) > 0, "be followed by the tweet's words", "a blank line")
-        rows = [line.columns(("word", "language")) for line in lines]
-        words, languages = zip(*rows, strict=True)
+        words, languages = zip(*[line.columns(("word", "language")) for line in lines], strict=True)
         metadata = dict(zip(("sent_id", "sentiment"), values))  # noqa: B905
         label = metadata.get("sentiment")
         sentences.append(TaggedSentence(words, languages, languages, metadata, label=label))

@@ -284,8 +284,9 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         super().__init__()
         self.words, self.subwords = words, subwords
         self.characters, self.surface = characters, surface
-        given = words, subwords, characters, surface
-        _embedding_dims([part for part in given if part is not None])
+        _embedding_dims(
+            [part for part in (words, subwords, characters, surface) if part is not None]
+        )
 
     @property
     def members(self) -> list[WordEmbedder]:

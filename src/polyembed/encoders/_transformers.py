@@ -276,12 +276,17 @@ def _write_adapter(
     places = {
         key: part
         for key, part in model.named_modules()
-        if name in getattr(part, "lora_alpha", ()) and not hasattr(part, "parameter_name")
+        if hasattr(part, "base_layer") and not hasattr(part, "parameter_name")
     }
     if places:  # a model with a head has other names for them
         config.target_modules = list(places)
-        config.rank_pattern = {key: part.r[name] for key, part in places.items()}
-        config.alpha_pattern = {key: part.lora_alpha[name] for key, part in places.items()}
+        config.feedforward_modules = [
+            key for key, part in places.items() if getattr(part, "is_feedforward", False)
+        ]
+        config.rank_pattern, config.alpha_pattern = (
+            {key: getattr(part, size)[name] for key, part in places.items() if hasattr(part, size)}
+            for size in ("r", "lora_alpha" if hasattr(config, "lora_alpha") else "alpha")
+        )
         config.layers_to_transform = config.layers_pattern = config.exclude_modules = None
     config.save_pretrained(folder)
     save_file({key: x.contiguous() for key, x in weights.items()}, folder / WEIGHTS)

@@ -60,8 +60,7 @@ class WideAndDeepEncoder(SequenceEncoder):
         self.check_inputs(x, mask)
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
-        sizes = [self.deep_size, self.num_tags, self.edges.numel()]
-        deep, own, near = torch.split(x, sizes, -1)
+        deep, own, near = torch.split(x, [self.deep_size, self.num_tags, self.edges.numel()], -1)
         # a hole in the mask is skipped: the word after it is the neighbour
         order, edges = valid_first(mask), self.edges.flatten()
         scores = reorder(select_valid(own, mask), order)

@@ -321,8 +321,7 @@ class SoftmaxDecoder(Decoder):
 
     def probabilities(self, features: Features, mask: Mask = None) -> Emissions:
         """Compute the softmax of each word's scores, in at least float32; zeros where masked."""
-        found = widened(self.emissions(features, mask)).softmax(-1)
-        return select_valid(found, mask)
+        return select_valid(widened(self.emissions(features, mask)).softmax(-1), mask)
 
 
 def check_decoder(name: str, decoder: object) -> None:

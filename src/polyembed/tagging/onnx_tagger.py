@@ -124,8 +124,7 @@ class OnnxTagger:
         """
         low, count = ids.min(initial=0), len(self._ids) + NUM_SPECIAL
         if low < 0 or ids.max(initial=0) >= count:  # the runtime counts negative ids from the end
-            found = low if low < 0 else ids.max()
-            raise ValueError(f"ids must be in [0, {count}), got {found}")
+            raise ValueError(f"ids must be in [0, {count}), got {low if low < 0 else ids.max()}")
         if not ids.size:
             return [np.zeros((*ids.shape, len(self.tags)), np.float32)]
         outputs: list[Floats] = self._session.run(None, {"ids": ids, "mask": mask})

@@ -74,8 +74,7 @@ def read_spaces(
         got = f"{len(chosen)} words, none with a vector"
         require(len(valid) > 0, name, "hold a word with a vector", got)
         ids = {chosen[row]: i for i, row in enumerate(valid)}
-        num_empty = len(chosen) - len(ids)
-        found.append(Space(torch.from_numpy(rows[valid]).to(device), ids, num_empty))
+        found.append(Space(torch.from_numpy(rows[valid]).to(device), ids, len(chosen) - len(ids)))
     dims = [space.rows.shape[1] for space in found]
     require(dims[0] == dims[1], "source and target", "have vectors of one length", dims)
     return found[0], found[1]
