@@ -25,12 +25,12 @@ ENDS = {"train": "train", "dev": "testa", "test": "testb"}
 
 
 def normalizer(arguments: argparse.Namespace) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Return what is done to the words of a sentence, of every system."""
+    """Return the function that normalises the words of a sentence, the same for every system."""
     return pe.Normalizer(**RECIPES["normalizer"]) if arguments.normalize else tuple
 
 
 def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[TaggedSentence]:
-    """Read a file of yours or of the shared task; none where there is neither."""
+    """Read a file of yours or of the shared task; if neither exists, return an empty list."""
     name, column, tagset = CONLL.get(language, (language, -1, ""))
     own, shared = f"{language}.{part}.conll", f"{name}.{ENDS[part]}"
     path = next(

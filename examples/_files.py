@@ -1,4 +1,4 @@
-"""Files of the caller's: the options that name them, and checks of what is in them before anything trains."""
+"""The caller's own files: options that name them, and checks of their content before training."""
 
 import argparse
 import lzma
@@ -12,25 +12,25 @@ PARTS = ("train", "dev", "test")
 
 
 def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
-    """Add options for the caller's own files in place of what the example has."""
+    """Add options for the caller's own files, which replace the data of the example."""
     for part in PARTS:
         parser.add_argument(f"--{part}", type=Path, help=f"a file of yours, instead of {instead}")
     parser.add_argument(
         "--format",
         default="conll",
-        help="of files of yours: what `polyembed.data.read_tagged` knows",
+        help="the format of your files: one that `polyembed.data.read_tagged` knows",
     )
     parser.add_argument(
         "--format-option",
         nargs="*",
         default=[],
         metavar="NAME=VALUE",
-        help="of that reader, as task=ner_spaeng",
+        help="options of that reader, such as task=ner_spaeng",
     )
 
 
 def format_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the reader's options; numbers are those of columns."""
+    """Return the reader's options; a number is the number of a column."""
     options: dict[str, Any] = {}
     for option in arguments.format_option:
         name, equals, value = option.partition("=")
@@ -43,7 +43,7 @@ def format_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def read_files(
     arguments: argparse.Namespace, *, needs_labels: bool
 ) -> dict[str, list[TaggedSentence]]:
-    """Read the caller's files, those of `PARTS` that were named; end the program where they cannot be used."""
+    """Read the files that the caller named; end the program if they cannot be used."""
     options = format_options(arguments)
     paths = {part: getattr(arguments, part) for part in PARTS if getattr(arguments, part)}
     try:
@@ -114,7 +114,7 @@ def kinds_of(sentences: list[TaggedSentence]) -> set[str]:
 
 
 def names_of(sentences: list[TaggedSentence]) -> Iterator[str]:
-    """Yield the names of all tags, each name of a set among them; none of a missing tag."""
+    """Yield the names of all tags: every name of a set of tags, and no name for a missing tag."""
     for sentence in sentences:
         for tag in sentence.tags:
             yield from {*([tag] if isinstance(tag, str) else tag)} - {MISSING_TAG}

@@ -17,11 +17,11 @@ from polyembed.training import FitOptions
 RECIPES = ALL["laser2019"]
 KINDS = ("baselines", "laser", "transformers")
 OPTIMIZER = ("optimizer", "learning_rate", "momentum", "weight_decay", "schedule")
-RISE = 0.3  # the part of a cycle in which the rate goes up
+RISE = 0.3  # the share of a cycle in which the learning rate rises
 
 
 def check_recipe() -> None:
-    """End the program where the recipe has a section or a key that nothing takes."""
+    """End the program if the recipe has a section or a key that is not used."""
     check_keys("laser2019", RECIPES, None, ("pretrained", "normalizer", "encoder", *KINDS))
     check_keys("laser2019.normalizer", RECIPES["normalizer"], pe.Normalizer)
     check_keys("laser2019.encoder", RECIPES["encoder"], pe.TransformerSequenceEncoder)
@@ -56,8 +56,9 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOpti
 
     Args:
         recipe: ``"baselines"``, ``"laser"`` or ``"transformers"``.
-        num_sentences: Of the training set: the 1-cycle policy must know how long a training is.
-        **changes: To the recipe.
+        num_sentences: The size of the training set. The 1-cycle policy must know the number of
+            steps in advance.
+        **changes: Values that replace the recipe's.
 
     Returns:
         The options.
@@ -70,7 +71,7 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOpti
 
     def optimizer(tagger: pe.SequenceTagger) -> Optimizer:
         # L2 in the gradient shrinks every row of a table at every step, also rows outside the
-        # batch: those of the language that is tagged without training would vanish
+        # batch: the rows of a language without training sentences would vanish
         tables = {part.weight for part in tagger.modules() if isinstance(part, torch.nn.Embedding)}
         trainable = {parameter for parameter in tagger.parameters() if parameter.requires_grad}
         groups = [

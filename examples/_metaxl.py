@@ -217,7 +217,7 @@ def warmed_up(
 
 
 def systems(arguments: argparse.Namespace, last: int) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Give each method with its layers and its name in the table."""
+    """Yield each method with its layers and its name in the table."""
     ends = [(one,) for one in sorted({0, last})]
     places = {
         "joint_rtn": arguments.layers or ends,
@@ -421,7 +421,7 @@ def measure(
     level: Literal["token", "cls"],
     device: str,
 ) -> dict[str, torch.Tensor]:
-    """Collect both languages' representations at the last layer, those of the source through the networks."""
+    """Collect both languages' representations at the last layer; the source passes the networks."""
     encoder = model.embedder.model
     place = encoder_layer(encoder, last)
     transformed = pe.transformed_output(

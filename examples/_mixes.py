@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Text of two languages: what is adapted to, what is looked at, and the tasks."""
+    """Text of two languages: the text to adapt to, its development part, and the tasks."""
 
     train: Sentences
     dev: Sentences
@@ -132,18 +132,18 @@ def split(sentences: Sentences, *cuts: float) -> Parts:
 
 
 def languages_as_tags(sentences: Sentences) -> Sentences:
-    """Make each word's language its tag."""
+    """Return the sentences with each word's language as its tag."""
     return [replace(sentence, tags=sentence.languages) for sentence in sentences]
 
 
 def mix_of_files(train: Sentences, dev: Sentences, test: Sentences, metric: str) -> Mix:
-    """Make a mix of files of yours."""
+    """Build a mix from your own files."""
     languages = sorted({name for sentence in train for name in sentence.languages or ()})
     return Mix(train, dev, tuple(languages[:2]), {"tags": Task((train, dev, test), metric)})
 
 
 def shortened(mix: Mix, size: int | None) -> Mix:
-    """Take the first sentences of each part; all if None."""
+    """Return the mix with the first `size` sentences of each part; all sentences if None."""
     tasks = {
         name: task._replace(parts=tuple(part[:size] for part in task.parts))
         for name, task in mix.tasks.items()

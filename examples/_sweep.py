@@ -42,7 +42,7 @@ def sweep_layers(
 ) -> Sweep:
     """Train with each lower layer fused into the last, and test on all languages (Chen & Guo 2022).
 
-    The rows are those of the paper's table II; `family` splits the average as its table III does.
+    The rows are the rows of the paper's table II; `family` splits the average as in its table III.
     """
     makers: dict[int | str, Callable[[], nn.Module]] = {LAST_LAYER: LastLayer, **beside}
     makers |= {layer: lambda layer=layer: fusion(layer) for layer in layers}

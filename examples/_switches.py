@@ -17,8 +17,8 @@ NO_LANGUAGE = {"_", "OTHER", "other", "rest", "eng&spa", "ne", "ambiguous", "unk
 def kinds_of(sentence: TaggedSentence) -> list[str | None]:
     """Return for each word whether it is a ``"switch"`` of language or the ``"rest"``.
 
-    A word is a switch if its language differs from that of the last word before it that has one. A
-    word without a language is neither: None.
+    A word is a switch if its language differs from the previous language-tagged word's. A word
+    without a language is neither: None.
     """
     kinds: list[str | None] = []
     last = None

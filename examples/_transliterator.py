@@ -1,7 +1,7 @@
 """A network that spells words in another script, its training, and the character error rate.
 
-The examples and the benchmark of transliteration share it. Any function from words to as many
-words is a transliterator for polyembed: `Speller` is one that a saved tagger can hold.
+The examples and the benchmark of transliteration share this module. For polyembed, any function
+from words to as many words is a transliterator. A `Speller` can also be saved with a tagger.
 """
 
 import math
@@ -70,8 +70,9 @@ class CharacterTransliterator(PretrainedModule):
         = padding, to log-probabilities of each target symbol ``(word, symbol)``; padding gives 0.
 
     Raises:
-        ValueError: Sizes that are not positive or do not divide, repeated letters or symbols.
-        TypeError: Ids that are not integers.
+        ValueError: If a size is not positive, `hidden_size` is not a multiple of `num_heads`, or a
+            letter or symbol is repeated.
+        TypeError: If ids are not integers.
 
     Example:
         >>> model = CharacterTransliterator("akm", "कमा", hidden_size=8, num_layers=1, num_heads=2)
@@ -194,7 +195,7 @@ class CharacterTransliterator(PretrainedModule):
             ``(word, symbol)``.
 
         Raises:
-            ValueError: A character that is not among the model's symbols.
+            ValueError: If a character is not among the model's symbols.
         """
         for word in words:
             strange = sorted(set(_nfc(word)) - set(self.symbols))
@@ -287,7 +288,7 @@ class Speller(PretrainedModule):
     Args:
         model: The network; it is frozen.
         words: The dictionary.
-        keep: Words that stay as they are.
+        keep: Words that are not changed.
     """
 
     def __init__(
@@ -329,12 +330,13 @@ def train_transliterator(
     CPU the same call gives the same model.
 
     Args:
-        pairs: A word in the source script and in the target script; a pair that is listed twice
-            weighs twice.
-        model: What to train, in place, on its device; `CharacterTransliterator.for_pairs` if None.
-        num_train_epochs: How many times each pair is seen.
-        batch_size: Pairs a step, of similar length.
-        learning_rate: The highest of the cycle.
+        pairs: Pairs of a word in the source script and the same word in the target script. A pair
+            that is listed twice has twice the weight.
+        model: The model to train, in place, on its device. If None, a new one is built by
+            `CharacterTransliterator.for_pairs`.
+        num_train_epochs: The number of times that each pair is seen.
+        batch_size: The number of pairs per step, of similar length.
+        learning_rate: The highest learning rate of the cycle.
         seed: The seed of everything random.
         progress: Whether to show a progress bar; if None, only on a terminal.
 
@@ -342,8 +344,8 @@ def train_transliterator(
         The model, in evaluation mode.
 
     Raises:
-        ValueError: No pairs, a pair with an empty side, or a symbol that the model does not have.
-        TypeError: A pair that is not two strings.
+        ValueError: If `pairs` or a side of a pair is empty, or the model lacks a symbol.
+        TypeError: If a pair is not two strings.
 
     Example:
         >>> pairs = [("kam", "काम"), ("nam", "नाम"), ("ram", "राम")] * 100
@@ -437,8 +439,8 @@ def draw_spellings(
         The sentences, of the same lengths, one after the other.
 
     Raises:
-        ValueError: A word without a spelling, or a score that is not a finite number.
-        TypeError: A string instead of a sentence, or spellings that are not `Candidate` pairs.
+        ValueError: If a word has no spelling, or a score is not a finite number.
+        TypeError: If a sentence is a string, or spellings are not `Candidate` pairs.
 
     Example:
         >>> spellings = {"नहीं": [Candidate("nahi", math.log(0.7)), Candidate("nhi", math.log(0.3))]}
@@ -469,8 +471,8 @@ def _weigh(word: str, found: Sequence[Candidate]) -> tuple[list[str], list[float
 def character_error_rate(predicted: Sequence[str], expected: Sequence[Sequence[str]]) -> float:
     """Compute the character error rate ``sum_i d(p_i, e_i) / sum_i len(e_i)``.
 
-    d is the Levenshtein distance in code points. Of several right answers, the one with the
-    smallest distance counts, and the longest of those.
+    d is the Levenshtein distance in code points. If a word has several right answers, the one with
+    the smallest distance counts, and among equals the longest.
 
     Args:
         predicted: A spelling for each word.
@@ -480,8 +482,8 @@ def character_error_rate(predicted: Sequence[str], expected: Sequence[Sequence[s
         0 if all are right; may exceed 1.
 
     Raises:
-        ValueError: Different numbers of words, no words, or a word without an answer.
-        TypeError: A string instead of a list of answers.
+        ValueError: If the numbers of words differ or are 0, or a word has no answer.
+        TypeError: If a word's answers are a string instead of a list.
 
     Example:
         >>> character_error_rate(["काम", "है"], [["काम", "कम"], ["हैं"]])

@@ -119,7 +119,7 @@ def head_scores(task: Task, folder: str, arguments: argparse.Namespace, seed: in
 
 
 def frequent_words(mix: Mix, language: str, count: int) -> list[list[str]]:
-    """Give the words that most often stand in a language, each a text of its own."""
+    """Return the most frequent words of a language, each as a text of one word."""
     counts = Counter(
         word.lower()
         for sentence in (*mix.train, *mix.dev)

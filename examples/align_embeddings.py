@@ -123,7 +123,7 @@ def main() -> None:
     test = read_dictionary(arguments.test)
     print(f"\n{pe.translation_accuracy(aligned, target, test, **common).table().to_markdown()}")
     known = [(a, b) for a, b in test if a in source and b in target]
-    pairs = list(dict(reversed(known)).items())[: arguments.pairs]  # one translation a word
+    pairs = list(dict(reversed(known)).items())[: arguments.pairs]  # one translation per word
     print()
     print_translations(aligned, target, [word for word, _ in pairs], arguments.max_words)
     words, translations = map(list, zip(*pairs, strict=True))

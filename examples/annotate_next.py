@@ -3,10 +3,11 @@
     python examples/annotate_next.py --rules random entropy length-normalised
     python examples/annotate_next.py --train train.conll --dev dev.conll --test test.conll
 
-The tags of the training sentences are hidden at first. The annotator reveals those of a few random
-sentences, a tagger is trained on them, a rule chooses the next ones, and so on. Rules that add up
-the uncertainty of all words choose long sentences, which take longer to annotate; so the table has
-the number of words beside each score. The data is the bundled Spanish-English sample, or yours.
+The tags of the training sentences are hidden at first. The annotator reveals the tags of a few
+random sentences, a tagger is trained on them, a rule chooses the next sentences, and so on. Rules
+that add up the uncertainty of all words choose long sentences, which take longer to annotate. So
+the table has the number of words beside each score. The data is the bundled Spanish-English sample,
+or yours.
 """
 
 import argparse

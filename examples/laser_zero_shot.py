@@ -9,25 +9,27 @@ CoNLL-2002 and 2003.
     python examples/laser_zero_shot.py --encoder FOLDER --search 10  # LASER's dropout, L2, on dev
     python examples/laser_zero_shot.py --model bert-base-multilingual-cased  # of transformers
 
-``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. Each language
-is trained on by itself and tested on all, so that its own score stands beside the transferred ones.
-Systems: the five word encoders of the paper (``BPEBow``, ``BPEGRU``, ``LaserTop``, ``LaserElmo``,
-and ``LSTM``: LaserElmo over two random layers), static vectors of all languages laid over one
-another (``MUSE``; with ``--aligned``, ``--vectors`` are used as they are: MUSE's own files share a
-space already), and with ``--model`` any encoder of transformers. All but the last stand under the
-paper's task model. All systems read words in lower case, with normalised punctuation.
+``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. A system is
+trained on each language alone and tested on all languages: the table has both kinds of scores.
 
-Sentences are those of CoNLL-2002 in the data folder (`$POLYEMBED_DATA`, else ``../shared/data``
-beside the repository), or of ``--data``: folders of the shared tasks' own files (``esp``, ``ned``,
-``eng`` and ``deu``, ``.train``, ``.testa`` and ``.testb``, in UTF-8) or of ``<lang>.train.conll``,
-``<lang>.dev.conll`` and ``<lang>.test.conll`` (word first, tag last). The shared tasks' parts of
-speech become the 12 universal tags; entities in IOB1 become IOB2. A language with a test file alone
-is tested only.
+The systems are the five word encoders of the paper (``BPEBow``, ``BPEGRU``, ``LaserTop``,
+``LaserElmo``, and ``LSTM``, which is LaserElmo over two random layers), static vectors of all
+languages aligned into one space (``MUSE``), and with ``--model`` any encoder of transformers. With
+``--aligned`` the ``--vectors`` are not aligned again: MUSE's own files share a space already. All
+but the last system have the paper's task model above them. All systems read words in lower case,
+with normalised punctuation.
 
-Beside the scores are, for zero-shot transfer, the sign test against LaserTop and for entities the
-confusion of B, I and O, and what the static system gets wrong with every seed and LaserTop right;
-for joint training the chart of B - A (figures 3 and 4). Runs are kept in ``--folder``: the same
-command again goes on.
+The sentences are from CoNLL-2002 in the data folder (`$POLYEMBED_DATA`, else ``../shared/data``
+beside the repository), or from ``--data``: folders of the shared tasks' own files (``esp``,
+``ned``, ``eng`` and ``deu``, ``.train``, ``.testa`` and ``.testb``, in UTF-8) or of
+``<lang>.train.conll``, ``<lang>.dev.conll`` and ``<lang>.test.conll`` (word first, tag last). The
+shared tasks' parts of speech become the 12 universal tags; entities in IOB1 become IOB2. A language
+that has only a test file is only tested.
+
+For zero-shot transfer the program also prints the sign test against LaserTop, and for entities the
+confusion of B, I and O, and the words that the static system gets wrong with every seed and
+LaserTop right. For joint training it draws the chart of B - A (figures 3 and 4). Runs are kept in
+``--folder``: the same command continues an interrupted run.
 """
 
 import argparse
@@ -126,7 +128,7 @@ def open_vectors(
 
 
 def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> JoinedVectors:
-    """Align the static vectors of all languages to those of the first, by identical words, or take them as aligned."""
+    """Align all languages' static vectors to the first language's, unless they are aligned already."""
     first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
     if arguments.aligned:
         return JoinedVectors([first, *others])

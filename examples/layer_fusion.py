@@ -19,11 +19,11 @@ Every system is trained twice: over the frozen encoder (fusion and tagger alone 
 that are computed once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a
 frozen encoder, ``--freeze embeddings`` trains all but its table of pieces. Prints the encoder's
 layers ranked by parallel sentences, without training; then for each task, over seeds and with the
-epoch chosen on dev, the last layer, ScalarMix, the average of all layers, and of each lower layer:
-DLFA, the layer alone, and as DLFA's control of the same size the layer through a gate of its own.
-Over the frozen encoder it says how well the ranking predicts the score of a layer alone. Draws
-scores against layers. ``--branches global local both`` is the paper's table V; its best layers of
-each task are in the recipe.
+epoch chosen on dev, the last layer, ScalarMix, and the average of all layers. For each lower layer
+it prints DLFA, the layer alone, and the layer through its own gate, which is DLFA's control of the
+same size. Over the frozen encoder it prints how well the ranking predicts the score of a layer
+alone. It draws scores against layers. ``--branches global local both`` is the paper's table V; its
+best layers of each task are in the recipe.
 """
 
 import argparse
@@ -117,7 +117,7 @@ TASKS = {
 
 
 def spread(sentences: Sequence[TaggedSentence], count: int | None) -> list[TaggedSentence]:
-    """Take so many sentences with words, evenly spread; all if None."""
+    """Return `count` sentences with words, evenly spread; all of them if None."""
     sentences = [sentence for sentence in sentences if len(sentence.words)]
     count = len(sentences) if count is None else min(count, len(sentences))
     return [sentences[i * len(sentences) // count] for i in range(count)]
@@ -318,7 +318,7 @@ def run_task(
 def print_agreement(
     column: str, scores: dict[int, list[float]], ranking: dict[str, dict[int, float]]
 ) -> None:
-    """Say how well the ranking without labels, by that language where it was ranked, predicts single layers' scores."""
+    """Print how well the ranking without labels predicts single layers' scores."""
     by = column if column in ranking else "retrieval"
     retrieval = ranking.get(by, {})
     layers = [layer for layer in scores if layer in retrieval]

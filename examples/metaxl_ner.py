@@ -19,8 +19,8 @@ of WikiAnn's layouts. Prints target only, joint training (JT, by a batch of each
 concatenation), JT with the network and MetaXL over seeds: entity F1 on test with the epoch chosen
 on dev, and the Hausdorff distance of source and target; and the tests of every method against
 MetaXL. Draws both languages' representations.
-Finished runs are kept in ``--out``: the same call goes on where it was killed. ``--authors`` trains
-as the commands of the paper's code do.
+Finished runs are kept in ``--out``: the same call continues an interrupted one. ``--authors``
+trains as the commands of the paper's code do.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def target_files(arguments: argparse.Namespace, target: str) -> dict[str, Path]:
 
 
 def source_files(arguments: argparse.Namespace, target: str) -> list[Path]:
-    """Return the files of the source languages, those of table 1 with ``--related``."""
+    """Return the files of the source languages; with ``--related``, of the languages of table 1."""
     if arguments.source_train:
         return [arguments.source_train]
     languages = [RECIPE["related"][target]] if arguments.related else arguments.source

@@ -106,7 +106,7 @@ def read_sentipers(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def sentences_of(path: Path) -> Iterator[tuple[str, str]]:
-    """Give polarities and sentences: elements of XML, or (the folder `extra`) numbered words and ``[+1]``."""
+    """Yield polarities and sentences of XML, or of numbered words and ``[+1]`` (folder `extra`)."""
     content = path.read_text("utf-8-sig")
     if content.lstrip().startswith("<"):
         for element in ET.fromstring(content).iter("Sentence"):
@@ -147,7 +147,7 @@ def read_tweets(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def split(rows: list[Text], arguments: argparse.Namespace) -> dict[str, list[Text]]:
-    """Read the target's parts, or cut those that are missing from its training texts, at random."""
+    """Read the target's parts; draw missing ones at random from its training texts."""
     sizes = RECIPE["splits"].get(arguments.split, {"dev": len(rows) // 5, "test": len(rows) // 5})
     given = {part: getattr(arguments, part) for part in ("dev", "test")}
     if None in given.values():

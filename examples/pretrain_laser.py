@@ -56,10 +56,10 @@ RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-
 TARGETS = ("en", "es")
 PIVOT = "en"
 TATOEBA = {"es": "spa", "de": "deu", "nl": "nld", "tr": "tur", "hi": "hin", "ru": "rus"}
-HELD_OUT = 50  # of so many pivot sentences one, wherever it stands
-HELD_OUT_PAIRS = 200  # the most of a direction
+HELD_OUT = 50  # one of so many pivot sentences is held out, in every pair that has it
+HELD_OUT_PAIRS = 200  # the most held-out pairs of one direction
 SAVE_STEPS = 200
-FORMAT = 1  # of the cache
+FORMAT = 1  # the version of the cache
 
 
 class Pair(NamedTuple):
@@ -430,14 +430,14 @@ def pretrain_laser(
 
     Args:
         size: A recipe: tiny, small or useful.
-        languages: Languages of the text; all that there are if None.
-        lines: The most pairs of a file, chosen at random.
+        languages: The languages of the text; all available ones if None.
+        lines: The most pairs of one file, chosen at random.
         text: A folder of ``<one>-<other>.tsv`` or ``.tsv.xz``; the data folder's if None.
         tatoeba: A folder of Tatoeba's test pairs; the data folder's if None.
-        max_steps: Plan for so many steps; the recipe's epochs if None.
-        stop_at: Take the weights of this step of the plan, where the learning rate is still on its
-            way down.
-        seed: Of the first weights, the order and the dropout.
+        max_steps: The number of steps to plan for; the recipe's epochs if None.
+        stop_at: The step of the plan after which training ends, before the learning rate has
+            decayed to zero.
+        seed: The seed of the first weights, the order and the dropout.
         device: Where to train; a GPU where there is one if None.
         bf16: Whether forward passes are in bfloat16.
         cache: The folder; ``runs/laser_small/<hash of the settings>`` if None.

@@ -6,9 +6,9 @@ r"""Train fastText vectors for romanised text, from text in the language's own s
 People write Hindi in Roman letters on social media; published Hindi vectors know Devanagari alone.
 A model learns from pairs of spellings (Dakshina, Roark et al. 2020: Roman, Devanagari and a count
 on each line) how people romanise words. The text is then written in Roman letters, each word in a
-spelling that is drawn anew at each place, so that *nahi*, *nahin* and *nhi* get vectors side by
-side; fastText is trained on it. The spellings of a word that the pairs list are those of the pairs;
-of another word they are the model's candidates.
+spelling that is drawn anew at each place, so that *nahi*, *nahin* and *nhi* get similar vectors;
+fastText is trained on it. A word that the pairs list has the spellings of the pairs; another word
+has the model's candidates.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def read_text(path: Path) -> Iterator[list[str]]:
 def spellings_of(
     sentences: list[list[str]], pairs: dict[str, Counter[str]], model: CharacterTransliterator
 ) -> dict[str, list[Candidate]]:
-    """Find the spellings of every word of a text that is written in the model's letters."""
+    """Return the spellings of each word that is written in the model's letters."""
     known = {
         word: [Candidate(roman, math.log(n)) for roman, n in counts.items() if n]
         for word, counts in pairs.items()

@@ -7,20 +7,20 @@ r"""Pretrain a small multilingual encoder by masked language modelling; the seco
 The text is ``text/mono/<lang>.txt.xz`` of the data folder: `$POLYEMBED_DATA`, else
 ``../shared/data`` beside the repository, or ``--text``, a folder of such files.
 
-**What it may be evaluated on.** From that text every line that equals one of these was removed (its
-README.md): the sentences of LASER's Tatoeba v1 and of SAGT, CoNLL-2002 testa and testb, FLORES
-devtest, the UD and UNER test sets, MasakhaNER dev and test, the test sets of lafand and menyo,
-WikiAnn dev and test. Matching is exact, on letters and
-digits: near-duplicates may survive, and sentences inside longer lines. FLORES dev was not matched.
+**Test sets it may be evaluated on.** The sentences of these sets were removed from the text, as its
+README.md says: LASER's Tatoeba v1 and SAGT, CoNLL-2002 testa and testb, FLORES devtest, the UD and
+UNER test sets, MasakhaNER dev and test, the test sets of lafand and menyo, WikiAnn dev and test.
+Lines were matched exactly, on letters and digits, so near-duplicates and sentences inside longer
+lines may survive. FLORES dev was not matched.
 Chinese Wikipedia (lines 19083-63845 of ``zh``) is left out unless ``--zh`` says "all", since
-WikiAnn's Chinese comes from it. NTREX, TICO-19 and other translation test sets are in the text:
-nothing may be reported on them.
+WikiAnn's Chinese comes from it. NTREX, TICO-19 and other translation test sets are in the text, so
+no score on them is valid.
 
-**Tokenizer**: a unigram model over whitespace-marked words, NFKC, with bytes for characters that it
-does not know, so that nothing is unknown; XLM-R's special pieces. **Languages** are balanced by
+**Tokenizer**: a unigram model over whitespace-marked words in NFKC, with XLM-R's special pieces.
+Rare characters become bytes, so no piece is unknown. **Languages** are balanced by
 exponent sampling: language l with n_l lines gives the share n_l^0.5 / sum n_k^0.5 of all lines
 (alpha 0.5; Conneau & Lample 2019, section 3.1), for the tokenizer and for an epoch, which is as
-many lines as there are. Lines of small languages come several times. 200 lines a language, at most
+many lines as there are. Lines of small languages are repeated. Of each language 200 lines, at most
 a tenth, are held out; perplexity is measured on them before and after.
 """
 
@@ -117,7 +117,7 @@ def shares(sizes: dict[str, int], total: int) -> dict[str, int]:
 
 
 def balance(lines: dict[str, list[str]], total: int, seed: int) -> list[str]:
-    """Take each language's share: its lines as often as they go into it, and some once more."""
+    """Sample each language's share: all its lines as often as they fit, and some once more."""
     chosen: list[str] = []
     for language, count in shares({name: len(part) for name, part in lines.items()}, total).items():
         times, rest = divmod(count, len(lines[language]))
@@ -159,8 +159,8 @@ def train_tokenizer(lines: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         for piece, score in json.loads(core.to_str())["model"]["vocab"]
         if piece != "<unk>"
     ]
-    # characters that training gave up come back with scores in an order that differs from run to
-    # run
+    # characters outside the trained vocabulary are added with scores whose order differs between
+    # runs
     least = min(score for piece, score in found if len(piece) > 1)
     floor = round(least - 1, 4)
     scored = (
@@ -236,7 +236,7 @@ def small_encoder(
         zh: "no-wikipedia" or "all".
         text: A folder of ``<lang>.txt.xz`` or ``<lang>.txt``; the data folder's if None.
         max_steps: Stop after so many steps; the recipe's epochs if None.
-        seed: Of the sampling, the first weights, the order and the masks.
+        seed: The seed of the sampling, the first weights, the order and the masks.
         device: Where to train; a GPU where there is one if None.
         cache: The folder; ``runs/small_encoder/<hash of the settings>`` if None.
         progress: Whether to show a progress bar; if None, only on a terminal.

@@ -100,7 +100,7 @@ TAKES = {
 
 
 def check_recipe(name: str, recipe: dict[str, Any]) -> None:
-    """End the program where a recipe has a section or a key that nothing takes."""
+    """End the program if a recipe has a section or a key that is not used."""
     for section, found in {"": recipe, **recipe}.items():
         check_keys(
             f"{name}.{section}" if section else name,
@@ -110,7 +110,7 @@ def check_recipe(name: str, recipe: dict[str, Any]) -> None:
 
 
 def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
-    """Read training, development and test sentences; the last tenth of train is dev where there is none."""
+    """Read train, dev and test sentences; without a dev file, dev is the last tenth of train."""
     if arguments.train is None:
         return [
             load_sample(arguments.pair, split, tag=arguments.tag)
@@ -162,7 +162,7 @@ def open_transliterator(path: Path, out: Path) -> CharacterTransliterator:
 def transliterator_of(
     model: CharacterTransliterator, data: Sequence[Sequence[TaggedSentence]], keep: str
 ) -> Speller:
-    """Spell the words of the data once; words that training mostly has in the language `keep` stay as they are."""
+    """Spell the words of the data once, except words that are mostly in the language `keep`."""
     counts: dict[str, Counter[bool]] = {}
     for sentence in data[0]:
         for word, language in zip(
@@ -180,7 +180,7 @@ def transliterator_of(
 def matrix_first(
     languages: Sequence[str], train: Sequence[TaggedSentence], task: str | None
 ) -> list[str]:
-    """Put the matrix language first: that of the paper's table 1 for its tasks, else the one with more tokens."""
+    """Return the languages, the matrix language first: the paper's (table 1), else the larger one."""
     known = RECIPES["winata2021"]["matrix_languages"]
     counts = Counter(language for sentence in train for language in sentence.languages or ())
     first = known[task] if task in known else max(languages[:2], key=counts.__getitem__)
@@ -188,12 +188,12 @@ def matrix_first(
 
 
 def read_text(path: Path) -> list[list[str]]:
-    """Read raw text, one sentence a line, words and punctuation apart."""
+    """Read raw text, one sentence per line; words and punctuation are separate tokens."""
     return [regex.findall(r"\w+|[^\w\s]", line) for line in read_lines(path)]
 
 
 def languages_of(arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> list[str]:
-    """Return the languages' names, the matrix language first: those named, the sample's, or the two of most words."""
+    """Return the languages' names: the ones given, the sample's, or the two with the most words."""
     if arguments.languages or arguments.train is None:
         return list(arguments.languages or arguments.pair.split("-"))
     counts = Counter(
@@ -204,7 +204,7 @@ def languages_of(arguments: argparse.Namespace, train: Sequence[TaggedSentence])
 
 
 def words_of_language(sentences: Sequence[TaggedSentence], language: str) -> list[list[str]]:
-    """Keep the words of one language and those of none; all of them where no word has this language's tag."""
+    """Return the words of one language or of none; all words if no word is tagged as this language."""
     shared = {language, *SHARED}
     tagged = any(language in (sentence.languages or ()) for sentence in sentences)
     return [
@@ -218,7 +218,7 @@ def words_of_language(sentences: Sequence[TaggedSentence], language: str) -> lis
 def get_vectors(
     arguments: argparse.Namespace, train: Sequence[TaggedSentence], folder: Path
 ) -> tuple[list[Any], list[BPEmbVectors], list[str]]:
-    """Give each language's word vectors and sub-word vectors: published, from files, or trained here."""
+    """Return each language's word and sub-word vectors: published, from files, or trained here."""
     languages = languages_of(arguments, train)
     if arguments.published:
         lists = RECIPES["winata2021"]["vectors"][pair_of(arguments)]
@@ -759,8 +759,7 @@ def run_task(
 
         best = max(taggers, key=lambda name: taggers[name][0])
         saved = arguments.out / "tagger"
-        # the vector files too: words that nobody has seen yet get their n-gram vectors wherever the
-        # folder goes
+        # with the vector files, so that unseen words get their n-gram vectors on any machine
         taggers[best][1].save_pretrained(saved, copy_vectors=True)
         print(f"Best on dev: {best}, saved to {saved}")
         if not labelled:

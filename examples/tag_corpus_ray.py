@@ -5,12 +5,12 @@ Data.
         [--workers 8] [--address auto]
 
 The corpus is a folder of parquet files, or one file; a column holds each sentence's words (a list
-of strings, or a string that is split at spaces). Every row group is a task of its own, and becomes
-one file with the same rows and a column ``tags``. A worker opens the tagger once (`bake` its
-embedder first: its table is mapped from the file, which workers of one machine share), reads a row
-group some thousand rows at a time and moves the finished file into its place in one step. Where a
-worker dies another one does its task again, and no row is lost or doubled. The same command goes on
-where it was stopped. Memory stays as it is however large the corpus grows.
+of strings, or a string that is split at spaces). Every row group is one task, and becomes one file
+with the same rows and a column ``tags``. A worker opens the tagger once (`bake` its embedder first:
+its table is mapped from the file, which workers of one machine share). It reads a row group some
+thousand rows at a time, and moves the finished file into its place in one step. If a worker dies,
+another one repeats its task, and no row is lost or doubled. The same command continues an
+interrupted run. The memory needed does not depend on the size of the corpus.
 
 Paths may be any that pyarrow opens, such as ``s3://bucket/folder``; workers on other machines must
 see them too.
@@ -44,7 +44,7 @@ class Task(NamedTuple):
 
 
 class Folder:
-    """A folder, here or far away."""
+    """A local or remote folder."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/") if "://" in uri else str(Path(uri).resolve())
@@ -63,18 +63,18 @@ class Folder:
         )
 
     def remove_drafts(self) -> None:
-        """Remove what workers left behind that were killed."""
+        """Remove the unfinished files of killed workers."""
         for info in self.files.get_file_info(fs.FileSelector(self.path, recursive=True)):
             if info.is_file and info.path.endswith(DRAFT):
                 self.files.delete_file(info.path)
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is such a file."""
+        """Check whether a file exists."""
         return bool(self.files.get_file_info(path).is_file)
 
 
 def list_tasks(source: Folder, target: Folder) -> list[Task]:
-    """Make a task of each row group; a file's name and place below the folder stay in the name of what it becomes."""
+    """Return a task for each row group; the path below the folder is kept in the target's name."""
     tasks = []
     for path in source.parquet_files():
         below = path.removeprefix(source.path).strip("/") or Path(path).name
@@ -87,14 +87,14 @@ def list_tasks(source: Folder, target: Folder) -> list[Task]:
 
 
 def read_words(column: pa.ChunkedArray | pa.Array) -> Iterator[list[str]]:
-    """Give each row's words: none of a row that has no value, an empty one where a word has none."""
+    """Yield each row's words: an empty list for a null row, an empty string for a null word."""
     split = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     for value in column.to_pylist():
         yield [] if value is None else value.split() if split else [word or "" for word in value]
 
 
 class Worker:
-    """Tags row groups with a tagger of its own."""
+    """A worker that tags row groups with its own tagger."""
 
     def __init__(
         self, tagger: str, source: str, target: str, column: str, batch_size: int, threads: int
@@ -202,7 +202,7 @@ def main() -> None:
     source, target = Folder(arguments.input), Folder(arguments.output)
     if f"{target.uri}/".startswith(
         f"{source.uri}/"
-    ):  # its files would be taken for the corpus when it goes on
+    ):  # a second call would read its files as part of the corpus
         raise SystemExit(f"--output must not be in --input, got {target.uri}")
     check_column(source, arguments.column)
     claim(target, arguments.tagger, arguments.column)
