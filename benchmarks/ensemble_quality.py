@@ -1,11 +1,11 @@
 """What does voting add? HME over 5 seeds (Winata 2021, HME-Ensemble): each member, the three votes,
 their agreement.
 
-    python benchmarks/ensemble_quality.py --task sagt hinglish --jobs 2
+    python benchmarks/ensemble_quality.py --task sagt hinglish
 
-The tasks, vectors and settings of `tagging_quality.py`; members are trained by `fit_ensemble`, so a
-run that was stopped goes on. Development sets choose each member's epoch, and nothing about the
-vote.
+The tasks, vectors and settings are the same as in `tagging_quality.py`. `fit_ensemble` trains the
+members, so an interrupted run continues. The development sets choose each member's epoch; they are
+not used for the vote.
 """
 
 import argparse
@@ -28,10 +28,10 @@ from polyembed.training import EnsembleResult, fit_ensemble
 VOTES = ("hard", "entity", "soft")
 
 
-def train(task: str, cache: Path, dim: int, seeds: int, jobs: int) -> EnsembleResult:
-    """Train what is missing of the members."""
+def train(task: str, cache: Path, dim: int, seeds: int) -> EnsembleResult:
+    """Train the members that are not trained yet, and return the ensemble."""
     vectors = Vectors(task, cache, dim)
-    for language in TASKS[task].languages:  # before processes would each train them
+    for language in TASKS[task].languages:  # once, before the members need them
         vectors.words((language,), dim)
         vectors.pieces(language)
     train_part, dev, _ = TASKS[task].load()
@@ -55,7 +55,7 @@ def judge(task: str, trained: EnsembleResult) -> list[tuple[str, object]]:
     rows.append(("mean of the members", mean_and_deviation(scores)))
     for vote in VOTES:
         if vote == "entity" and TASKS[task].metric == "accuracy":
-            continue  # tags of words, not of spans
+            continue  # the tags are of words, not of spans
         ensemble = pe.VotingEnsemble(members, vote=vote).eval()
         start = time.perf_counter()
         rows.append((f"{vote} vote", score(task, test, ensemble.predict(words))))
@@ -76,8 +76,7 @@ def main() -> None:
     )
     parser.add_argument("--task", nargs="+", choices=TASKS, default=["sagt", "hinglish"])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
-    parser.add_argument("--jobs", type=int, default=1, help="members trained at once")
+    parser.add_argument("--dim", type=int, default=100, help="dimensions of each source's vectors")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
     option(parser)
     arguments = parser.parse_args()
@@ -85,9 +84,9 @@ def main() -> None:
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
     for task in arguments.task:
         start = time.perf_counter()
-        trained = train(task, arguments.cache, arguments.dim, arguments.seeds, arguments.jobs)
+        trained = train(task, arguments.cache, arguments.dim, arguments.seeds)
         print(
-            f"{task}: trained in {time.perf_counter() - start:.0f} s, {arguments.jobs} at once",
+            f"{task}: trained in {time.perf_counter() - start:.0f} s",
             flush=True,
         )
         for seed, result in enumerate(trained.results):
