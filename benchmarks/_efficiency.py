@@ -31,7 +31,7 @@ MB = 2**20
 ENDED = object()
 """The result of a call that did not fit in memory."""
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "_ALLOC_FAILED")
-"""The messages of the CPU's allocators on Linux and Windows, and of drivers and libraries of GPUs."""
+"""Parts of the messages of CPU allocators (Linux, Windows) and of GPU drivers and libraries."""
 
 
 def attempt(call: Callable[[], Any], device: torch.device) -> Any:
@@ -42,7 +42,7 @@ def attempt(call: Callable[[], Any], device: torch.device) -> Any:
         known = isinstance(error, MemoryError | torch.OutOfMemoryError)
         if not known and not any(words in str(error) for words in OUT_OF_MEMORY):
             raise
-        error.__traceback__ = None  # it refers to all tensors of the call
+        error.__traceback__ = None  # the traceback keeps all tensors of the call
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -74,17 +74,20 @@ def activation_mb(
         if device.type != "cuda":
             return _saved_mb(call, [*module.parameters(), *module.buffers()], batch)
         before = torch.cuda.memory_allocated(device)
-        output = call(batch)  # noqa: F841 - keeps what its backward pass needs
+        output = call(batch)  # noqa: F841 - keeps the tensors of its backward pass
         return (torch.cuda.memory_allocated(device) - before) / MB
 
 
 def _saved_mb(call: Callable[[Any], object], own: Sequence[Tensor], batch: object) -> float:
-    """Add up the tensors that autograd saves in a call."""
+    """Return the size in MB of the tensors that autograd saves in a call.
+
+    The parameters and buffers in `own` and the tensors of the batch do not count.
+    """
     known = {storage(value) for value in (*own, *_tensors(batch))}
     saved: dict[int, int] = {}
-    alive: list[Tensor] = []  # so that no address is used twice
+    alive: list[Tensor] = []  # keeps the storages, so that no address is reused
 
-    def pack(value: Tensor) -> None:  # saves None: a saved output would keep itself alive
+    def pack(value: Tensor) -> None:  # returns None: a saved output would keep itself alive
         if (place := storage(value)) not in known:
             saved[place] = value.untyped_storage().nbytes()
             alive.append(value.detach())
@@ -135,7 +138,10 @@ def random_inputs(
     pieces_per_word: float,
     generator: torch.Generator,
 ) -> Any:
-    """Return ids, `Pieces`, or a tuple of them for a mixed embedder; None if it cannot read `length`."""
+    """Return random ids, random `Pieces`, or a tuple of them for a mixed embedder.
+
+    The result is None if the embedder cannot read `length`.
+    """
     if embedder.lexicon is not None:
         count = embedder.num_embeddings
         return torch.randint(
@@ -162,7 +168,7 @@ def random_inputs(
 
 
 def random_words(embedder: WordEmbedder, rows: int, length: int, *, seed: int) -> list[list[str]]:
-    """Return sentences of words in the lexicon."""
+    """Return sentences of random words from the lexicon."""
     known = require_lexicon(embedder).words() or ["unknown"]
     places = torch.randint(
         len(known), (rows, length), generator=torch.Generator().manual_seed(seed)
@@ -171,7 +177,10 @@ def random_words(embedder: WordEmbedder, rows: int, length: int, *, seed: int) -
 
 
 def _vocabulary_size(encoder: Any) -> int:
-    """Return the number of pieces: of a transformers model its input table, else of the largest table."""
+    """Return the number of pieces that an encoder has vectors for.
+
+    It is the size of a transformers model's input table, else of the encoder's largest table.
+    """
     model: Any = getattr(encoder, "model", None)
     table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     tables = [table] if isinstance(table, nn.Embedding) else encoder.modules()
@@ -186,12 +195,12 @@ class MeasuredModel(NamedTuple):
 
     Attributes:
         module: The module whose parameters are counted and saved, on the device to measure on.
-        inputs: Returns inputs for a number of rows and a length; None where the model cannot read
-            that length.
+        inputs: Returns the inputs for a number of rows and a length, or None if the model cannot
+            read that length.
         predict: The timed call, in evaluation mode without gradients.
         forward: The call whose activation memory is measured, in evaluation mode with gradients.
         loss: Computes a training loss; None skips the training step.
-        preprocess: The work before `inputs` for a number of rows and a length, timed separately;
+        preprocess: The preprocessing for a number of rows and a length, which is timed separately;
             None skips it.
     """
 
@@ -207,11 +216,11 @@ class ModelSize(NamedTuple):
     """The size of a model.
 
     Attributes:
-        trainable: The number of parameters that require a gradient; shared ones count once.
+        trainable: The number of parameters that require a gradient; a shared parameter counts once.
         frozen: The number of other parameters.
-        memory_mb: Parameters and buffers in memory, MB of 2**20 bytes.
-        disk_mb: The folder that `save_pretrained` writes without source vectors; None if the model
-            was not saved.
+        memory_mb: The size of the parameters and buffers in memory, in MB of 2**20 bytes.
+        disk_mb: The size in MB of the folder that `save_pretrained` writes without source vectors;
+            None if the model was not saved.
     """
 
     trainable: int
@@ -229,13 +238,12 @@ class PredictionSpeed(NamedTuple):
     """The speed of a model at one length.
 
     Attributes:
-        sentences: Sentences a second of the median run.
-        low: Sentences a second of the slower quartile.
-        high: Sentences a second of the faster quartile.
-        tokens: Tokens a second of the median run.
+        sentences: The sentences per second of the median run.
+        low: The sentences per second of the slower quartile.
+        high: The sentences per second of the faster quartile.
+        tokens: The tokens per second of the median run.
         runs: The number of runs.
-        preprocessing_ms: The median time before the model for one batch; None if it was not
-            measured.
+        preprocessing_ms: The median preprocessing time of one batch; None if it was not measured.
     """
 
     sentences: float
@@ -247,12 +255,12 @@ class PredictionSpeed(NamedTuple):
 
 
 class ActivationMemory(NamedTuple):
-    """Activation memory of one batch at one length, in MB of 2**20 bytes; None if it was not
-    measured.
+    """The activation memory of one batch at one length, in MB of 2**20 bytes.
 
     Attributes:
-        forward: After a forward pass in evaluation mode with gradients.
-        training: After the forward pass of a training step.
+        forward: The memory after a forward pass in evaluation mode with gradients; None if it was
+            not measured.
+        training: The memory after the forward pass of a training step; None if it was not measured.
     """
 
     forward: float | None
@@ -263,16 +271,14 @@ class EfficiencyReport(NamedTuple):
     """The costs of several models.
 
     Attributes:
-        sizes: Model -> its numbers of `trainable` and `frozen` parameters, `memory_mb` and
-            `disk_mb`.
-        speeds: Model -> length -> `sentences` (with the quartiles `low` and `high`) and `tokens` a
-            second, the number of `runs` and `preprocessing_ms`; lengths that the model cannot read
-            are missing.
-        memories: Model -> length -> activation memory in MB, `forward` and `training`.
-        out_of_memory: Model -> the lengths and steps (``"predict"``, ``"forward"``, ``"training"``)
-            that did not fit in memory.
-        lengths: The lengths asked for.
-        batch_size: Sentences in a batch.
+        sizes: The `ModelSize` of each model.
+        speeds: The `PredictionSpeed` of each model at each length; lengths that the model cannot
+            read are missing.
+        memories: The `ActivationMemory` of each model at each length.
+        out_of_memory: The pairs of a length and a step that did not fit in memory, for each model.
+            A step is ``"predict"``, ``"forward"`` or ``"training"``.
+        lengths: The requested lengths.
+        batch_size: The number of sentences in a batch.
         device: The device of the measurement.
         threads: The number of CPU threads.
     """
@@ -287,23 +293,23 @@ class EfficiencyReport(NamedTuple):
     threads: int
 
     def size_table(self) -> Table:
-        """Return parameters and sizes, one row for each model (Winata 2021, table 4 and section 4.2)."""
+        """Return parameters and sizes, one row per model (Winata 2021, table 4 and section 4.2)."""
         columns = ("model", "parameters", "trainable", "frozen", "memory MB", "disk MB")
         return Table(
             columns, [(name, size.parameters, *size) for name, size in self.sizes.items()], 1
         )
 
     def speed_table(self, unit: Literal["sentences", "tokens"] = "sentences") -> Table:
-        """Return the median throughput per second, a row for each model, a column for each length (figure 3)."""
+        """Return the median `unit` per second by model and length (Winata 2021, figure 3)."""
         check_choice("unit", unit, ("sentences", "tokens"))
         return self._table(self.speeds, unit, "predict")
 
     def preprocessing_table(self) -> Table:
-        """Return the median time before the model in ms for a batch."""
+        """Return the median preprocessing time of a batch in ms, one row per model."""
         return self._table(self.speeds, "preprocessing_ms", None)
 
     def memory_table(self, step: Literal["forward", "training"] = "forward") -> Table:
-        """Return activation memory in MB, a row for each model, a column for each length (tables 6 and 7)."""
+        """Return the activation memory in MB by model and length (Winata 2021, tables 6 and 7)."""
         check_choice("step", step, ("forward", "training"))
         return self._table(self.memories, step, step)
 
@@ -330,41 +336,42 @@ def efficiency_report(
     seed: int = 0,
     device: str | torch.device | None = None,
 ) -> EfficiencyReport:
-    """Measure models side by side: parameters, size, speed, activation memory (Winata 2021, section
-    4.2).
+    """Measure parameters, size, speed and activation memory of models (Winata 2021, section 4.2).
 
-    *Length* counts words for a type embedder and pieces for a contextual one, as the paper counts;
-    with `pieces_per_word` a contextual embedder reads so many times more pieces, which compares
-    models on the same words. Inputs are drawn at random from all ids.
+    *Length* counts words for a type embedder and pieces for a contextual one, as in the paper. With
+    `pieces_per_word` a contextual embedder reads that many times more pieces, which compares the
+    models on the same words. Inputs are random ids, without the special ids at the start of a
+    vocabulary.
 
-    *Speed* is of `decode` in evaluation mode without gradients, after three runs to warm up. Models
-    take turns, so that other load on the machine affects them all. Turning known words into ids is
-    timed separately; tokenizers are not timed.
+    *Speed* is the speed of `decode` in evaluation mode without gradients, after three warm-up runs.
+    The models take turns, so that other load on the machine affects them all. The conversion of
+    known words to ids is timed separately. Tokenizers are not timed.
 
-    *Activation memory* is what a forward pass keeps for its backward pass: on a GPU the allocator's
-    growth, on a CPU the size of the tensors that autograd saves, each storage once, without
-    parameters and inputs. Where memory ends, the tables say so, and the measurement continues with
-    other lengths and models.
+    *Activation memory* is the memory that a forward pass keeps for its backward pass. On a GPU it
+    is the growth of the allocated memory. On a CPU it is the size of the tensors that autograd
+    saves, without parameters and inputs; each storage counts once. If a model runs out of memory,
+    the tables show this, and the measurement continues with other lengths and models.
 
     Args:
         models: The models by name.
         lengths: The lengths of the sentences.
-        batch_size: Sentences in a batch; 1 in the paper.
+        batch_size: The number of sentences in a batch, 1 in the paper.
         runs: The number of runs of each model at each length.
-        max_seconds: Stop a model's runs at one length, and its warm-up, after this time; None =
-            never.
-        pieces_per_word: For taggers over a contextual embedder.
-        disk: Whether to save each model to a temporary folder and weigh it.
+        max_seconds: The time after which a model's warm-up or its runs at one length stop; None
+            means no limit.
+        pieces_per_word: The number of pieces per word, for taggers over a contextual embedder.
+        disk: Whether to save each model to a temporary folder and measure the folder's size.
         seed: The seed of the inputs.
-        device: Where to measure: models are moved there; None = where they are, all on one device.
+        device: The device to move the models to. If None, they stay on their device, which must be
+            the same for all.
 
     Returns:
-        All figures, and their tables.
+        The report with all figures and their tables.
 
     Raises:
-        ValueError: No model, no length, models on several devices, an unavailable device, or sizes
-            out of range.
-        TypeError: A model that is neither a `SequenceTagger` nor a `MeasuredModel`.
+        ValueError: If `models` or `lengths` is empty, if the models are on several devices, or if a
+            size is out of range.
+        TypeError: If a model is neither a `SequenceTagger` nor a `MeasuredModel`.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -374,8 +381,8 @@ def efficiency_report(
         >>> report.sizes["table"].trainable, report.speed_table().columns
         (74, ('model', '4', '8'))
 
-    Deviations: the paper measures on a GTX 1080 Ti and does not say which of the 100 runs it
-    reports, nor whether tagging includes the CRF's decoding; here it does.
+    Deviations: the paper measures on a GTX 1080 Ti. It does not say which of the 100 runs it
+    reports, or whether tagging includes the CRF's decoding. Here tagging includes it.
     """
     lengths = tuple(lengths)
     check_positive(
@@ -450,7 +457,7 @@ def _measured(
         batch = (read, tags, torch.ones(rows, length, dtype=torch.bool))
         return None if read is None else to_device(batch, tagger.device)
 
-    words = cache(partial(random_words, embedder, seed=seed))  # so that drawing them is not timed
+    words = cache(partial(random_words, embedder, seed=seed))  # so that drawing is not timed
     return MeasuredModel(
         tagger,
         inputs,
@@ -464,7 +471,7 @@ def _measured(
 
 
 def _place(models: Mapping[str, MeasuredModel], device: str | torch.device | None) -> torch.device:
-    """Return the device of all models, after moving them to `device`."""
+    """Move the models to `device`, if there is one, and return the device of all models."""
     if device is not None:
         device = torch.device(device)
         for model in models.values():
@@ -487,7 +494,10 @@ def _times(
     runs: int,
     max_seconds: float | None,
 ) -> dict[str, list[float]]:
-    """Time predictions in turns; a model that runs out of memory has no times."""
+    """Return the seconds of each model's predictions, timed in turns.
+
+    A model that runs out of memory is left out.
+    """
     times: dict[str, list[float]] = {}
     ready = list(batches)
     for count in (WARM_UP, runs):
@@ -556,13 +566,13 @@ def plot_efficiency(
     Args:
         report: The result of `efficiency_report`.
         picture: ``"speed"`` or ``"memory"``.
-        ax: The matplotlib axes to draw on; new ones if None.
+        ax: The matplotlib axes to draw on; new axes if None.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: Another picture.
+        ValueError: If `picture` is neither ``"speed"`` nor ``"memory"``.
         ImportError: If matplotlib is not installed.
     """
     check_choice("picture", picture, ("speed", "memory"))
@@ -574,7 +584,7 @@ def plot_efficiency(
         else:
             forward = {length: memory.forward for length, memory in report.memories[name].items()}
             found = {length: value for length, value in forward.items() if value is not None}
-        # ten colours, then the same with another marker and line
+        # ten colours, then the same colours with another marker and line style
         look = {
             "marker": "osD^v"[number // 10 % 5],
             "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],

@@ -12,30 +12,36 @@ import torch
 
 
 def peak_mb(call: Callable[[], object], device: str) -> float:
-    """Measure a call's peak above what was held before, in MB: on a CPU the resident set's (Linux)."""
+    """Return the peak memory of a call above the memory before it, in MB.
+
+    On a GPU it is the allocated memory, on a CPU the resident set of the process (Linux only).
+    """
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         call()
         return (torch.cuda.max_memory_allocated() - before) / 2**20
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = resident_mb("VmRSS")
     call()
     return resident_mb("VmHWM") - before
 
 
 def memory_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--no-memory``."""
+    """Add the option ``--no-memory``."""
     parser.add_argument(
-        "--no-memory", action="store_true", help="time alone; memory takes a process a figure"
+        "--no-memory",
+        action="store_true",
+        help="measure only the time; each memory figure needs a separate process",
     )
 
 
 @contextmanager
 def processes(device: object, *, skip: bool = False) -> Iterator[Callable[..., float]]:
-    """Give what calls a function with a tuple of arguments in a process of its own; NaN if skipped.
+    """Yield a callable that runs a function with a tuple of arguments in a separate process.
 
-    On a GPU it is this process, as the allocator's peak can be forgotten.
+    On a GPU it runs the function in this process, because the allocator's peak can be reset. With
+    `skip` it returns NaN and does not run the function.
     """
     if skip or str(device).startswith("cuda"):
         yield lambda function, arguments: math.nan if skip else function(*arguments)
@@ -45,6 +51,9 @@ def processes(device: object, *, skip: bool = False) -> Iterator[Callable[..., f
 
 
 def resident_mb(field: str) -> float:
-    """Read a size of this process that Linux counts, such as VmRSS, RssAnon (its own memory) and RssFile, in MB."""
+    """Return a memory size of this process in MB, by its field in ``/proc/self/status``.
+
+    Such fields are VmRSS (resident memory), RssAnon (the process's own memory) and RssFile.
+    """
     found = re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())
     return int(found.group(1)) / 1024 if found else float("nan")

@@ -1,18 +1,20 @@
 """What a benchmark measured, as a file that the documentation shows: docs/results/<name>.json.
 
-A script adds ``--json FILE`` by `option(parser)` and prints each table by
-`show(arguments.json, "main", table)`, which writes it too. So tagging_quality.py would call, for a
-table and for learning curves of it (floats, or what `mean_and_deviation` gives)::
+A script adds the option ``--json FILE`` with `option(parser)`. It prints each table with
+`show(arguments.json, "main", table)`, which also writes the table to the file. For example, these
+calls write a table and its learning curves. The values of a curve are floats or results of
+`mean_and_deviation`::
 
     show(arguments.json, "main", Table(columns, rows, digits=4), seeds=range(3))
     axes = {"x": {"label": "training sentences", "log": True}, "y": {"label": "accuracy"}}
     series = [{"label": "HME", "x": [100, 300], "y": [mean_and_deviation([0.5, 0.6]), 0.7]}]
-    chart = {"kind": "lines", "caption": "What to see.", "reference": "hand-featured CRF", **axes,
-    "series": series} write(arguments.json, charts={"curve SAGT": chart})
+    chart = {"kind": "lines", "caption": "What to see.", "reference": "hand-featured CRF",
+             **axes, "series": series}
+    write(arguments.json, charts={"curve SAGT": chart})
 
-A page shows them by ``{results} name`` with ``:table: main`` or ``:chart: curve SAGT``
-(docs/_ext/results.py). What the
-file has and a run does not give stays: other tables, captions, charts, title and note.
+A page shows them with the directive ``{results} name`` and its option ``:table: main`` or
+``:chart: curve SAGT`` (docs/_ext/results.py). The file keeps everything that a run does not write:
+other tables, captions, charts, the title and the note.
 """
 
 import argparse
@@ -36,14 +38,17 @@ NUMBER = r"-?\d[\d,]*(?:\.(\d+))?"
 
 
 def option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--json FILE``."""
+    """Add the option ``--json FILE``."""
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the figures too: docs/results/<name>.json"
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="also write the figures to a file such as docs/results/<name>.json",
     )
 
 
 def cpu_name() -> str:
-    """Read what Linux says of the CPU."""
+    """Return the name of the CPU on Linux, else the machine's architecture."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     return next(
@@ -53,7 +58,10 @@ def cpu_name() -> str:
 
 
 def as_cell(value: object) -> Any:
-    """Turn a value of a table into one of JSON; text that is a number, with a remark or without, is one too."""
+    """Return the JSON cell of a table's value.
+
+    The text of a number, with or without a remark in brackets, becomes a number.
+    """
     if isinstance(value, MeanAndDeviation):
         return {"mean": as_cell(value.mean), "deviation": as_cell(value.deviation)}
     if value is None or isinstance(value, int):
@@ -78,7 +86,10 @@ def write(
     charts: Mapping[str, Mapping[str, Any]] | None = None,
     seeds: Sequence[int] = (),
 ) -> None:
-    """Write tables and charts of this run beside what the file has, if there is a file to write."""
+    """Write the tables and charts of this run to `path`, unless it is None.
+
+    The file keeps its other tables and charts.
+    """
     if path is None:
         return
     data: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {"tables": {}}
@@ -111,10 +122,10 @@ def write(
     flat = re.sub(
         r"\[\n\s+([^\[\]]*?)\n\s+\]", lambda row: "[" + re.sub(r"\n\s*", " ", row[1]) + "]", text
     )
-    path.write_text(flat + "\n", "utf-8")  # a row of a table is a line
+    path.write_text(flat + "\n", "utf-8")  # one line per row of a table
 
 
 def show(path: Path | None, name: str, table: Table, *, seeds: Sequence[int] = ()) -> None:
-    """Print a table, and write it."""
+    """Print a table, and write it to `path`, unless that is None."""
     print(table.to_markdown(), flush=True)
     write(path, {name: table}, seeds=seeds)

@@ -1,13 +1,13 @@
 """How fast are the searches of an alignment, and what memory do they take?
 
     python benchmarks/alignment.py [--device cuda] [--words 50000] [--runs 5]
-    python benchmarks/alignment.py --memory 200000         # two whole vocabularies, searched once:
-    minutes
+    python benchmarks/alignment.py --memory 200000  # one search of two whole vocabularies: minutes
 
-Random vectors: the work does not depend on the numbers. CSLS needs three products of all words with
-all words (either language's neighbourhoods, then the search), so its unit is the time of three such
-products alone, in the same blocks, in turns with it. Memory is what one search holds at most above
-the vectors themselves, in a process of its own.
+The vectors are random, because the amount of work does not depend on their values. CSLS needs three
+products of all words with all words: one for the neighbourhoods of each language, and one for the
+search. The unit is therefore the time of three such products alone. They use the same blocks, and
+they are timed in turns with CSLS. The memory is the peak of one search above the vectors
+themselves, measured in a separate process.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def vectors(words: int, device: torch.device) -> tuple[torch.Tensor, torch.Tenso
 
 
 def bare_products(x: torch.Tensor, y: torch.Tensor) -> None:
-    """Multiply all rows with all rows three times, in the blocks that the search takes."""
+    """Multiply all rows with all rows three times, in the same blocks as the search."""
     length = max(1, (CPU_BLOCK if x.device.type == "cpu" else DEVICE_BLOCK) // len(y))
     block = x.new_empty(length, len(y))
     for _ in range(3):
@@ -54,7 +54,7 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
 def in_turns(
     calls: dict[str, Callable[[], object]], runs: int, device: torch.device
 ) -> dict[str, list[float]]:
-    """Time the calls one after the other, so many times over."""
+    """Return the seconds of each call; each of `runs` rounds times every call once."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(runs):
         for name, call in calls.items():
@@ -63,10 +63,10 @@ def in_turns(
 
 
 def peak(words: int, device: str) -> float:
-    """Give the MB held above the vectors at the worst moment of a search."""
+    """Return the peak memory of a search above the vectors, in MB."""
     place = torch.device(device)
     x, y = vectors(words, place)
-    procrustes(x[:PAIRS], y[:PAIRS])  # what is loaded on first use
+    procrustes(x[:PAIRS], y[:PAIRS])  # the first calls load libraries
     nearest_csls(x[:100], y[:100])
     return peak_mb(lambda: nearest_csls(x, y), device)
 
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=50_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument(
-        "--memory", type=int, metavar="WORDS", help="measure memory only, at so many words"
+        "--memory", type=int, metavar="WORDS", help="measure only the memory, with this many words"
     )
     memory_option(parser)
     option(parser)
@@ -93,7 +93,7 @@ def main() -> None:
         return
     x, y = (length_normalize(rows) for rows in vectors(arguments.words, device))
     found, (sample, _) = nearest_csls(x[:50], y, space=x), (x[:50], y)
-    similarity = sample @ y.mT  # the same numbers, before anything is timed
+    similarity = sample @ y.mT  # checks the results before anything is timed
     near_y = torch.cat([(part @ x.mT).topk(10, 1).values.mean(1) for part in y.split(1000)])
     expected = 2 * similarity - similarity.topk(10, 1).values.mean(1)[:, None] - near_y
     torch.testing.assert_close(found.scores[:, 0], expected.amax(1), rtol=0, atol=1e-5)

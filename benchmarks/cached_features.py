@@ -3,8 +3,9 @@ and computed.
 
     python benchmarks/cached_features.py [--encoder FOLDER_OR_FILE]
 
-The encoder has XLM-R base's shape (12 layers of 768) and random weights, over pieces trained here;
-values do not change speed. The text is the data folder's Spanish if there, else the bundled sample.
+Without ``--encoder``, the encoder has the shape of XLM-R base (12 layers of 768 dimensions), random
+weights, and pieces that are trained here. The values of the weights do not change the speed. The
+text is the Spanish text of the data folder if that exists, else the bundled sample.
 """
 
 import argparse
@@ -27,7 +28,10 @@ BATCH = 16
 
 
 def build_encoder(sentences: list[list[str]], **options: Any) -> pe.PretrainedWordEncoder:
-    """Train pieces, and build an untrained encoder over them; XLM-R base's shape by default."""
+    """Train a tokenizer, and build an untrained encoder over its pieces.
+
+    By default the encoder has the shape of XLM-R base.
+    """
     from transformers import PreTrainedTokenizerFast
 
     rules = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -46,8 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
-    parser.add_argument("--encoder", help="a folder or a name on the hub")
+    parser.add_argument("--text", type=Path, help="a text with one sentence per line, .xz or plain")
+    parser.add_argument("--encoder", help="the folder of an encoder, or its name on the hub")
     parser.add_argument("--sentences", type=int, default=320)
     parser.add_argument("--device", default="cpu", type=torch.device)
     option(parser)

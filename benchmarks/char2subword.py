@@ -3,16 +3,17 @@ misspelled?
 
     python benchmarks/char2subword.py --encoder runs/small_encoder/<name>
 
-``--encoder`` is a folder of transformers' that holds an encoder and its tokenizer;
-`examples/small_encoder.py` trains one. First a `Char2Subword` is fitted to the encoder's table
-(kept in ``--cache``): how many of the trained rows, and of those held out, is the found vector
-nearest to? Then taggers are trained on SAGT's clean text (part of speech) and tested with errors in
-the given shares of the words: swapped, dropped, inserted or replaced letters, in words of four
-letters and more. The systems differ in what the same encoder reads, and all train with it:
+``--encoder`` is a folder in the format of transformers with an encoder and its tokenizer;
+`examples/small_encoder.py` trains one. First a `Char2Subword` is fitted to the encoder's table and
+kept in ``--cache``. Its accuracy is the share of rows that are nearest to their computed vector,
+for trained rows and for held-out rows. Then taggers of parts of speech are trained on SAGT's clean
+text, and tested with errors in the given shares of the words. An error drops, doubles, swaps or
+replaces a letter, in words of four letters or more. The systems differ in the input of the same
+encoder, and the input is trained together with the encoder:
 
-- ``table``: the rows of its table, as ever;
-- ``characters, pieces``: the same pieces' vectors from characters;
-- ``characters, words``: one vector a word from characters.
+- ``table``: the rows of the encoder's table, as usual;
+- ``characters, pieces``: vectors of the same pieces, computed from characters;
+- ``characters, words``: one vector per word, computed from characters.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def build_encoder(folder: Path) -> pe.PretrainedWordEncoder:
 
 
 def fitted(arguments: argparse.Namespace) -> Path:
-    """Fit the module and print its scores, unless the cache has it."""
+    """Fit the module and print its scores, unless it is in the cache; return its folder."""
     folder: Path = arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}"
     if (folder / "config.json").exists():
         print(f"fitted before: {folder}\n")
@@ -97,7 +98,7 @@ def misspell(word: str, letters: str, draw: random.Random) -> str:
 def misspelled(
     sentences: list[TaggedSentence], rate: float, letters: str, seed: int
 ) -> list[list[str]]:
-    """Misspell a share of the words; the same ones for every system."""
+    """Misspell a random share of the words, the same words for every system."""
     draw = random.Random(seed)
     return [
         [misspell(word, letters, draw) if draw.random() < rate else word for word in sentence.words]
@@ -106,7 +107,7 @@ def misspelled(
 
 
 def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespace) -> list[float]:
-    """Train a tagger and give its accuracy at each rate."""
+    """Train a tagger, and return its test accuracy at each rate of errors."""
     folder = DATA / "code_switched" / "ud_turkish_german_sagt"
     train, dev, test = (
         read_conllu(folder / f"qtd_sagt-ud-{split}.conllu") for split in ("train", "dev", "test")
@@ -152,12 +153,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--encoder", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, default=30, help="of the fit to the table")
+    parser.add_argument("--epochs", type=int, default=30, help="epochs of the fit to the table")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--sentences", type=int, help="of training; all if missing")
-    parser.add_argument("--dev", type=int, default=100, help="sentences of development")
-    parser.add_argument("--test", type=int, help="of the test; all if missing")
+    parser.add_argument("--sentences", type=int, help="training sentences; default: all")
+    parser.add_argument("--dev", type=int, default=100, help="development sentences")
+    parser.add_argument("--test", type=int, help="test sentences; default: all")
     parser.add_argument("--tagging-epochs", type=int, default=6)
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "char2subword")
     parser.add_argument("--progress", action="store_true", default=None)

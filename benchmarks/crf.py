@@ -3,11 +3,12 @@ run.
 
     python benchmarks/crf.py [--device cuda] [--runs 9]
 
-Random emissions, all words valid: the most work for both, and torchcrf's masks may have no holes.
-Both must give the same numbers before anything is timed. Times are medians of calls in turns, each
-after one of its own; peak memory is that of one call in a process of its own, above what it held
-before. "Sharp" emissions have a deviation of 100 in place of 1, more than probabilities can hold,
-so that sums are in logs; "constrained" is ours with BIO constraints.
+The emissions are random and all words are valid. This is the most work for both modules, and
+torchcrf's masks may have no holes. Both must compute the same numbers before anything is timed.
+Times are medians of calls in turns, and an untimed call precedes each timed call. Peak memory is
+the peak of one call in a separate process, above the memory before the call. "Sharp" emissions have
+a standard deviation of 100 instead of 1. Probabilities cannot represent their range, so sums are
+computed in logs. "Constrained" is polyembed's CRF with BIO constraints.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def make_calls(
     constrained: bool = False,
     check: bool = True,
 ) -> dict[str, Callable[[], object]]:
-    """Make both modules' calls, on the same numbers, and see that they agree."""
+    """Build the calls of both modules on the same numbers, and check that they agree."""
     batch, words, num_tags = shape
     torch.manual_seed(0)
     names = [
@@ -87,7 +88,11 @@ def make_calls(
 def time_ms(
     calls: dict[str, Callable[[], object]], device: torch.device, runs: int
 ) -> dict[str, float]:
-    """Time the calls in turns, so that a noisy moment meets them all; each after one of its own, in warm memory."""
+    """Return the median time of each call in ms.
+
+    The calls take turns, so that other load affects them all. An untimed call precedes each timed
+    call, so that its memory is warm.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(runs + 1):
         for name, call in calls.items():
@@ -103,10 +108,10 @@ def time_ms(
 
 
 def peak_memory_mb(name: str, shape: tuple[int, int, int], device: str) -> float:
-    """Measure one call in a process of its own, after one that warms it up."""
+    """Return the peak memory of one call in MB, after a small call as a warm-up."""
     call = make_calls(shape, torch.device(device), check=False)[
         name
-    ]  # a check would warm the memory
+    ]  # a check would warm up the memory
     make_calls((2, 3, 3), torch.device(device), check=False)[name]()
     return peak_mb(call, device)
 

@@ -4,16 +4,17 @@ by side.
     python benchmarks/efficiency.py [--device cuda] [--models HME baked XLM-R-base] [--lengths 16
     128 512 4096]
 
-Speed and memory do not depend on what the weights hold, so all are random; words are those of
-natural text. Static systems have 300-d word sources of two languages, 100-d pieces of two, a 100-d
-character CNN, under the paper's Transformer (4 layers of 200) and a CRF; contextual ones a linear
-tagger over encoders of the published shapes, with their full vocabularies; ``no CRF`` is the
-control that decodes as these do. Lengths count words for the former and pieces for the latter, as
-the paper counts; see ``--pieces-per-word`` for the same words. The paper's own memory (GTX 1080
-Ti) is printed last.
+Speed and memory do not depend on the values of the weights, so all weights are random. The words
+are from natural text. Static systems have up to two sources of words (300 dimensions), two of
+pieces (100 dimensions) and a character CNN (100 dimensions). Above them are the paper's Transformer
+(4 layers of 200) and a CRF. Contextual systems are a linear tagger over encoders of the published
+shapes, with their full vocabularies. ``no CRF`` is the control that decodes as the contextual
+systems do. Lengths count words for static systems and pieces for contextual ones, as in the paper.
+With ``--pieces-per-word`` both read the same words. The paper's own memory figures (GTX 1080 Ti)
+are printed after the measured ones.
 
-``predict`` measures words a second of `SequenceTagger.predict` on raw sentences, with and without
-unseen words.
+The table ``predict`` has the words per second of `SequenceTagger.predict` on raw sentences, with
+and without unseen words.
 """
 
 import argparse
@@ -64,7 +65,7 @@ LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class Study:
-    """Everything that the systems are made of."""
+    """The lexicon, the embedders and the builders of all systems."""
 
     def __init__(
         self, sentences: Sequence[Sequence[str]], folder: Path, device: torch.device
@@ -104,14 +105,17 @@ class Study:
         }
 
     def static(self, embedder: torch.nn.Module, *, crf: bool = True) -> pe.SequenceTagger:
-        """Put the paper's Transformer and a CRF, or a linear tagger, over an embedder."""
+        """Build a tagger: an embedder, the paper's Transformer, and a CRF or a softmax decoder."""
         encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim)
         decoder = None if crf else pe.SoftmaxDecoder(encoder.embedding_dim, len(TAGS))
         tagger = pe.SequenceTagger(embedder, TAGS, encoder=encoder, decoder=decoder)
         return tagger.to(self.device)
 
     def ensemble(self) -> MeasuredModel:
-        """Five taggers over one baked table, voting; trained apart, so no training step of all."""
+        """Build a voting ensemble of five taggers over one baked table.
+
+        The members are trained separately, so the ensemble has no training step to measure.
+        """
         baked = pe.bake(self.hme)
         voting = pe.VotingEnsemble([self.static(baked) for _ in range(5)])
 
@@ -125,15 +129,15 @@ class Study:
         return MeasuredModel(voting, inputs, lambda batch: voting.decode(*batch), scores)
 
     def contextual(self, model: torch.nn.Module, **options: object) -> pe.SequenceTagger:
-        """Put a linear tagger over an encoder of transformers."""
+        """Build a linear tagger over an encoder of transformers."""
         encoder = pe.PretrainedWordEncoder(model, **options)
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(TAGS))
         return pe.SequenceTagger(encoder, TAGS, decoder=decoder).to(self.device)
 
     def laser(self) -> pe.SequenceTagger:
-        """Build LASER 1's shape under the tagger of its paper."""
+        """Build an encoder of LASER 1's shape under the tagger of its paper."""
         words = pe.encoders.LaserTop(LaserEncoder(73_640))
-        words.max_length = 512  # an LSTM of this size reads a long sentence for minutes
+        words.max_length = 512  # an LSTM of this size takes minutes for a long sentence
         encoder = pe.TransformerSequenceEncoder(
             words.embedding_dim,
             hidden_size=300,
@@ -145,14 +149,17 @@ class Study:
         return pe.SequenceTagger(words, TAGS, encoder=encoder).to(self.device)
 
     def bert(self, fusion: torch.nn.Module | None = None, **sizes: int) -> pe.SequenceTagger:
-        """Build the shape of mBERT (uncased), or one of other sizes: table 4's 167, 96 and 111 million parameters."""
+        """Build a tagger over an encoder of the shape of mBERT (uncased), or of other sizes.
+
+        The three systems of table 4 have 167, 96 and 111 million parameters.
+        """
         from transformers import BertConfig, BertModel
 
         config = BertConfig(vocab_size=105_879, **{**BASE, **sizes})
         return self.contextual(BertModel(config, add_pooling_layer=False), fusion=fusion)
 
     def xlm_roberta(self, sizes: dict[str, int]) -> pe.SequenceTagger:
-        """Build XLM-R's shape."""
+        """Build a tagger over an encoder of XLM-R's shape."""
         from transformers import XLMRobertaConfig, XLMRobertaModel
 
         config = XLMRobertaConfig(
@@ -161,7 +168,10 @@ class Study:
         return self.contextual(XLMRobertaModel(config, add_pooling_layer=False))
 
     def xlm(self) -> pe.SequenceTagger:
-        """Build the shape of XLM-MLM large, of 100 languages without embeddings of theirs (xlm-mlm-100-1280)."""
+        """Build a tagger over an encoder of XLM-MLM large's shape (xlm-mlm-100-1280).
+
+        It has 100 languages and no language embeddings.
+        """
         from transformers import XLMConfig, XLMModel
 
         sizes = {
@@ -175,7 +185,7 @@ class Study:
 
 
 def note_ratios(report: EfficiencyReport, length: int) -> None:
-    """Note speeds at one length as multiples of each other."""
+    """Print and record ratios of the models' speeds at one length."""
     speeds = {
         name: part[length].sentences for name, part in report.speeds.items() if length in part
     }
@@ -189,7 +199,7 @@ def note_ratios(report: EfficiencyReport, length: int) -> None:
 
 
 def print_predict(study: Study, sentences: list[list[str]], path: Path | None) -> None:
-    """Time tagging of raw sentences, all words known, and a tenth of them not."""
+    """Time the tagging of raw sentences, with all words known and with a tenth unknown."""
     torch.manual_seed(0)
     rows = []
     for share in (0.0, 0.1):
@@ -221,7 +231,7 @@ def parse_score(text: str) -> tuple[str, int, float]:
 
 
 def draw_scores(scores: Sequence[tuple[str, int, float]], path: Path) -> None:
-    """Draw scores against parameters (Winata 2021, figure 2) of systems trained elsewhere."""
+    """Draw the scores of other trained systems against their parameters (Winata 2021, figure 2)."""
     from matplotlib import pyplot as plt
 
     ax = plt.figure(layout="constrained").subplots()
@@ -237,24 +247,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
+    parser.add_argument("--text", type=Path, help="a text with one sentence per line, .xz or plain")
     parser.add_argument("--device", default="cpu", type=torch.device)
-    parser.add_argument("--models", nargs="+", help="all if missing")
+    parser.add_argument("--models", nargs="+", help="the systems; default: all")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
-    parser.add_argument("--sentences", type=int, default=20_000, help="whose words are known")
+    parser.add_argument("--sentences", type=int, default=20_000, help="sentences for the lexicon")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument(
-        "--max-seconds", type=float, default=20.0, help="for the runs of one model at one length"
+        "--max-seconds",
+        type=float,
+        default=20.0,
+        help="the time limit for the runs of one model at one length",
     )
     parser.add_argument("--pieces-per-word", type=float, default=1.0)
-    parser.add_argument("--predict", type=int, default=2000, help="raw sentences to tag; 0: none")
+    parser.add_argument("--predict", type=int, default=2000, help="raw sentences to tag (0: none)")
     parser.add_argument(
         "--scores",
         nargs="*",
         type=parse_score,
         default=[],
         metavar="NAME=PARAMETERS:SCORE",
-        help="draw figure 2 of these",
+        help="draw figure 2 with these scores",
     )
     parser.add_argument("--out", type=Path, default=Path("runs") / "efficiency")
     option(parser)

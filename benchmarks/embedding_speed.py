@@ -3,10 +3,11 @@ natural text.
 
     python benchmarks/embedding_speed.py [--text FILE]
 
-Two languages' word vectors (300-d), two sub-word sources (100-d) and a character CNN (100-d), as in
-Winata 2021. Values do not change speed, so the word vectors are random; words and their frequencies
-are those of the text: the data folder's Spanish if there, else the bundled sample. Every ratio is
-of medians within one run.
+The HME has word vectors of two languages (300 dimensions), two sub-word sources (100 dimensions)
+and a character CNN (100 dimensions), as in Winata 2021. The values of vectors do not change the
+speed, so the word vectors are random. The words and their frequencies are from the text: the
+Spanish text of the data folder if that exists, else the bundled sample. Every ratio compares
+medians within one run.
 """
 
 import argparse
@@ -35,19 +36,22 @@ BATCH, LENGTH = 32, 32
 
 
 class RandomVectors:
-    """Pretrained vectors' shape without their values."""
+    """Random vectors with the shape of pretrained ones."""
 
     def __init__(self, dim: int, seed: int) -> None:
         self.dim = dim
         self.generator = np.random.default_rng(seed)
 
     def vectors(self, words: Sequence[str]) -> np.ndarray:
-        """Draw a row for each word."""
+        """Return one random row per word."""
         return self.generator.standard_normal((len(words), self.dim), dtype=np.float32)
 
 
 def read_sentences(path: Path | None, count: int = 20_000) -> list[list[str]]:
-    """Read natural text, one sentence a line, at most so many."""
+    """Read at most `count` sentences of natural text, one per line.
+
+    If the file does not exist, return the bundled sample.
+    """
     path = path or DATA / "text" / "mono" / "es.txt.xz"
     if not path.exists():
         return [list(s.words) for pair in ("es-en", "hi-en") for s in load_sample(pair, "train")]
@@ -80,7 +84,7 @@ def build_hme(
 def median_ms(
     calls: dict[str, Callable[[], object]], runs: int, device: torch.device
 ) -> dict[str, float]:
-    """Time the calls in turns, so that a noisy moment meets them all."""
+    """Return the median ms of each call, timed in turns so that other load affects them all."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for run in range(runs + 3):
         for name, call in calls.items():
@@ -97,9 +101,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
+    parser.add_argument("--text", type=Path, help="a text with one sentence per line, .xz or plain")
     parser.add_argument("--device", default="cpu", type=torch.device)
-    parser.add_argument("--sentences", type=int, default=20_000, help="whose words are known")
+    parser.add_argument("--sentences", type=int, default=20_000, help="sentences for the lexicon")
     parser.add_argument("--runs", type=int, default=30)
     option(parser)
     arguments = parser.parse_args()

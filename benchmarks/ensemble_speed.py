@@ -2,9 +2,9 @@
 
     python benchmarks/ensemble_speed.py [--device cuda] [--small]
 
-Sizes are Winata 2021's, or a fifth of them; the members share their frozen tables. Values do not
-change speed, so vectors are random and no member is trained; words are those of natural text. Every
-ratio is of medians within one run.
+The sizes are from Winata 2021, or smaller with ``--small``. The members share their frozen tables.
+Values do not change the speed, so the vectors are random and no member is trained. The words are
+from natural text. Every ratio compares medians within one run.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu", type=torch.device)
-    parser.add_argument("--small", action="store_true", help="a fifth of the paper's sizes")
+    parser.add_argument("--small", action="store_true", help="smaller sizes than the paper's")
     parser.add_argument("--runs", type=int, default=30)
     option(parser)
     arguments = parser.parse_args()

@@ -2,25 +2,28 @@
 
     python benchmarks/few_labels.py --seeds 3
 
-All systems are `polyembed.build_tagger` without any source, trained by `fit`'s defaults; tasks are
-those of `tagging_quality.py`.
+All systems are built by `polyembed.build_tagger` without any source, and trained with the defaults
+of `fit`. The tasks are defined in `tagging_quality.py`.
 
-- ``labels``: of a share of the entities the type is not known: their words have the set of all
-  types, or of two. Trained on the sets; without these sentences; on a type drawn at random; and on
-  the full labels, for comparison.
-- ``entities``: are the probabilities of `predict_entities` right? The expected calibration error
-  over ten bins of candidates above 0.05, before and after a temperature chosen on the development
-  set, and the precision of entities above 0.9, beside products of the words' probabilities.
-- ``sets``: the realised coverage of `ConformalTagger` on the half of the test set that it was not
-  calibrated on, over 20 splits, beside sets of the most probable tags that have together 1 - error.
+- ``labels``: the type of a share of the entities is not known. The words of these entities have the
+  set of all types, or of two types. One tagger is trained on the sets, another without these
+  sentences, and a third on types drawn at random from the sets. The control is trained on the full
+  labels.
+- ``entities``: are the probabilities of `predict_entities` right? The table has the expected
+  calibration error over ten bins of candidates above 0.05, before and after a temperature that the
+  development set chooses. It also has the precision of entities above 0.9, and the same with
+  products of the words' probabilities.
+- ``sets``: the realised coverage of `ConformalTagger` over 20 splits, on the half of the test set
+  that did not calibrate it. The control is the set of the most probable tags that together have a
+  probability of 1 - error.
 - ``selection``: the score after a simulated annotator tagged a hundred random sentences and then a
-  hundred that a rule chose, beside two and three hundred random ones, and beside random ones of as
-  many words, between the sizes that were measured. Two hundred sentences choose the epoch. Three
-  taggers vote, of which the first is scored.
-- ``speed``: the time of `span_log_probs` beside that of `marginals`, and of `predict_entities` beside
-  that of `predict`, in turn in one process.
+  hundred that a rule chose. It is compared with two and three hundred random sentences. It is also
+  compared with random sentences of as many words, interpolated between the measured sizes. Two
+  hundred development sentences choose the epoch. Three taggers vote; the first of them is scored.
+- ``speed``: the time of `span_log_probs` compared with `marginals`, and of `predict_entities`
+  compared with `predict`, measured in turns in one process.
 
-Finished runs are kept in ``--cache`` and not made again.
+Finished runs are kept in ``--cache`` and not repeated.
 """
 
 import argparse
@@ -50,19 +53,19 @@ from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging import ConformalTagger
 
 SHARE = 0.3
-"""The share of the entities whose type is not known."""
+"""The share of the entities whose type is hidden."""
 
 BINS, SURE = 10, 0.9
 RULES = ("random", "entropy", "margin", "length-normalised", "vote")
 ROUND, DEV_SENTENCES, VOTERS = 100, 200, 3
-"""Of the simulated annotator: the sentences that are tagged at once, those that choose the epoch,
-and the taggers that vote."""
+"""The numbers of sentences that the simulated annotator tags at once, of development sentences that
+choose the epoch, and of taggers that vote."""
 
 
 def train(
     sentences: Sentences, dev: Sentences, tags: Sequence[str], seed: int
 ) -> pe.SequenceTagger:
-    """Train the measured tagger without sources."""
+    """Train a tagger without sources."""
     torch.manual_seed(seed)
     tagger = pe.build_tagger(sentences, tags=tags)
     pe.fit(tagger, sentences, dev, seed=seed, progress=False)
@@ -74,7 +77,7 @@ def tags_of(*parts: Sentences) -> list[str]:
 
 
 def cached(path: Path, make: Callable[[], Any]) -> Any:
-    """Return what a file holds, or make it and write it."""
+    """Return the content of a JSON file; make and write it first if the file does not exist."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(make()))
@@ -82,7 +85,11 @@ def cached(path: Path, make: Callable[[], Any]) -> Any:
 
 
 def half_known(sentences: Sentences, how: str, seed: int) -> Sentences:
-    """Hide the types of a share of the entities."""
+    """Return the sentences with the types of a share of the entities hidden.
+
+    `how` is ``"sets"`` for sets of possible tags, or ``"guess"`` for a random tag of the set.
+    ``"drop"`` leaves out the sentences with a hidden type.
+    """
     rng = random.Random(seed)
     known = {tag for one in sentences for tag in one.tags}
     types = sorted({tag[2:] for tag in known if tag != "O"})
@@ -108,7 +115,7 @@ def half_known(sentences: Sentences, how: str, seed: int) -> Sentences:
 
 
 def trained_on(task: str, how: str, seed: int) -> float:
-    """Train on labels of which some are hidden, and score the test set."""
+    """Train on sentences with some hidden labels, and return the score on the test set."""
     first, dev, test = TASKS[task].load()
     known = first if how == "full" else half_known(first, how, seed)
     tagger = train(known, dev, tags_of(first, dev), seed)
@@ -116,7 +123,7 @@ def trained_on(task: str, how: str, seed: int) -> float:
 
 
 def labels(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
-    """Compare what is done with entities of unknown type."""
+    """Compare the ways to train on entities of unknown type."""
     rows = []
     for task in tasks:
         scores = {
@@ -144,7 +151,10 @@ def labels(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
 
 
 def cooled(tagger: pe.SequenceTagger, temperature: float) -> pe.SequenceTagger:
-    """Return a copy whose scores are divided by a temperature: all of them are linear in these."""
+    """Return a copy of a tagger whose scores are divided by a temperature.
+
+    All scores are linear in the parameters that are divided here.
+    """
     found = copy.deepcopy(tagger)
     values = [found.decoder.linear.weight, found.decoder.linear.bias]
     for part in found.modules():
@@ -163,7 +173,11 @@ def cooled(tagger: pe.SequenceTagger, temperature: float) -> pe.SequenceTagger:
 def candidates(
     tagger: pe.SequenceTagger, sentences: Sentences, exact: bool = True
 ) -> list[tuple[float, bool]]:
-    """Return the probability of each candidate, and whether it is right."""
+    """Return the probability of each candidate entity, and whether the entity is right.
+
+    If not `exact`, the candidates are the predicted entities, and a probability is the product of
+    the words' probabilities.
+    """
     texts = [one.words for one in sentences]
     scheme = scheme_of(tagger.tags) or "bio"
     right = [
@@ -188,7 +202,11 @@ def candidates(
 
 
 def calibration_error(found: Sequence[tuple[float, bool]]) -> float:
-    """Return the mean distance of probability and share of right ones, over bins, by their size."""
+    """Return the expected calibration error of candidates.
+
+    It is the mean gap between probability and share of right candidates over bins, weighted by the
+    size of the bins.
+    """
     bins: dict[int, list[tuple[float, bool]]] = {}
     for share, right in found:
         bins.setdefault(min(BINS - 1, int(share * BINS)), []).append((share, right))
@@ -205,7 +223,7 @@ def sure(found: Sequence[tuple[float, bool]]) -> tuple[float | None, int]:
 
 
 def reliability_of(task: str, seed: int) -> dict[str, Any]:
-    """Train a tagger, and measure its probabilities before and after a temperature."""
+    """Train a tagger, and measure its calibration before and after a temperature."""
     first, dev, test = TASKS[task].load()
     tagger = train(first, dev, tags_of(first, dev), seed)
     heat = min(
@@ -224,7 +242,7 @@ def reliability_of(task: str, seed: int) -> dict[str, Any]:
 
 
 def reliability(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
-    """Are the probabilities of entities right?"""
+    """Measure whether the probabilities of entities are right."""
     rows = []
     for task in tasks:
         found = [
@@ -253,7 +271,11 @@ def reliability(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
 
 
 def kept_tags(rows: torch.Tensor, sets: ConformalTagger | None, error: float) -> torch.Tensor:
-    """Return which tags are in each word's set; without a guarantee those that have 1 - error together."""
+    """Return a mask of the tags in each word's set.
+
+    If `sets` is None, a set has the most probable tags whose probabilities together reach
+    1 - `error`. Such a set has no guarantee.
+    """
     if sets is not None:
         return sets(rows)
     values, places = rows.sort(-1, descending=True)
@@ -262,7 +284,10 @@ def kept_tags(rows: torch.Tensor, sets: ConformalTagger | None, error: float) ->
 
 
 def coverage_of(task: str, splits: int) -> list[list[Any]]:
-    """Train a tagger, and calibrate it on one half of the test set after another."""
+    """Train a tagger, and measure the coverage of its sets over random splits of the test set.
+
+    One half of the test set calibrates the sets, and the other half measures them.
+    """
     first, dev, test = TASKS[task].load()
     tagger = train(first, dev, tags_of(first, dev), 0)
     test = [one for one in test if one.words and all(tag in tagger.tags for tag in one.tags)]
@@ -293,7 +318,7 @@ def coverage_of(task: str, splits: int) -> list[list[Any]]:
 
 
 def coverage(tasks: Sequence[str], cache: Path, splits: int = 20) -> Table:
-    """How often is the right tag in its set?"""
+    """Measure how often the right tag is in the set of its word."""
     rows = []
     for task in tasks:
         path = cache / "sets" / f"{task}.json"
@@ -312,7 +337,10 @@ def coverage(tasks: Sequence[str], cache: Path, splits: int = 20) -> Table:
 
 @lru_cache(1)
 def first_round(task: str, seed: int) -> tuple[Sentences, Sentences, Sentences, list[Any]]:
-    """Order the sentences, draw a small development set, and train on the first hundred of them."""
+    """Shuffle the sentences, draw a small development set, and train on a hundred sentences.
+
+    The last part of the result is the committee of trained taggers.
+    """
     first, dev, test = TASKS[task].load()
     tags = tags_of(first, dev)
     first, dev = ([one for one in part if one.words] for part in (first, dev))
@@ -328,8 +356,10 @@ def first_round(task: str, seed: int) -> tuple[Sentences, Sentences, Sentences, 
 
 
 def selected(task: str, by: str, seed: int, words: int = 0) -> list[tuple[float, int]]:
-    """Score taggers of a hundred sentences and of two hundred, and count their words; of random
-    sentences three hundred too, and more until they have so many words.
+    """Return the scores of taggers and the numbers of words that they are trained on.
+
+    They are trained on a hundred and on two hundred sentences. The rule ``"random"`` continues with
+    three hundred sentences, and with more until they have `words` words.
     """
     first, dev, test, committee = first_round(task, seed)
     tags, texts = committee[0].tags, [one.words for one in test]
@@ -350,7 +380,7 @@ def selected(task: str, by: str, seed: int, words: int = 0) -> list[tuple[float,
 
 
 def of_as_many_words(random_run: Sequence[Sequence[float]], words: float) -> float:
-    """Return the score of random sentences with so many words, between two that were measured."""
+    """Return the score of random sentences with `words` words, by linear interpolation."""
     return next(
         below + (above - below) * (words - few) / (many - few)
         for (below, few), (above, many) in pairwise(random_run)
@@ -359,7 +389,7 @@ def of_as_many_words(random_run: Sequence[Sequence[float]], words: float) -> flo
 
 
 def selection(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
-    """Score what a simulated annotator's choices are worth."""
+    """Compare the scores after a simulated annotator, by the rule that chose the sentences."""
     rows = []
     for task in tasks:
         runs: dict[str, list[Any]] = {by: [] for by in RULES}
@@ -397,7 +427,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def in_turn(first: Callable[[], object], second: Callable[[], object], runs: int) -> list[float]:
-    """Return the seconds of two calls and the second's ratio to the first, medians of `runs`."""
+    """Return the median seconds of two calls, and the median ratio of the second to the first."""
     first(), second()
     pairs = [(seconds(first), seconds(second)) for _ in range(runs)]
     return [
@@ -407,7 +437,7 @@ def in_turn(first: Callable[[], object], second: Callable[[], object], runs: int
 
 
 def speed(task: str) -> Table:
-    """Compare what spans and entities cost with what the marginals and `predict` do."""
+    """Compare the time of spans with that of marginals, and of entities with that of tags."""
     torch.manual_seed(0)
     tags = ["O", *(f"{letter}-{name}" for name in ("PER", "LOC", "ORG", "X") for letter in "BI")]
     emissions, mask = torch.randn(32, 64, 9), torch.ones(32, 64, dtype=torch.bool)
@@ -436,7 +466,7 @@ def main() -> None:
     )
     parts = ("labels", "entities", "sets", "selection", "speed")
     parser.add_argument("--part", nargs="+", choices=parts, default=list(parts))
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, help="instead of each part's own")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, help="default: each part's own tasks")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "few_labels")
     option(parser)

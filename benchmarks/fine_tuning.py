@@ -2,17 +2,19 @@
 
     python benchmarks/fine_tuning.py [--device cuda] [--encoder FOLDER] [--runs 5]
 
-A run is several training steps on the same batches of 16 sentences for each system: raw words
-encoded, forward, backward, gradient clipped, AdamW. The table of pieces is fixed in all. Systems
-are transformers' ``AutoModelForTokenClassification``; the same encoder under a CRF; and
-`polyembed.build_tagger` over it, with characters, surface features, linear path and LSTM. Tagging
-is measured on the same sentences against transformers' tokenizer, forward and argmax on batches of
-64 in order of length, as `polyembed.SequenceTagger.predict` makes them; the overhead of
+A run is several training steps, on the same batches of 16 sentences for each system. A step encodes
+raw words, computes the loss and the gradient, clips the gradient, and updates the weights with
+AdamW. The table of pieces is frozen in all systems. The systems are transformers'
+``AutoModelForTokenClassification``, the same encoder under a CRF, and `polyembed.build_tagger` over
+the encoder, with characters, surface features, a linear path and an LSTM. Tagging is measured on
+the same sentences. The baseline is transformers' tokenizer, forward pass and argmax. It uses
+batches of 64 sentences in order of length, like `polyembed.SequenceTagger.predict`. The overhead of
 transformers' pipeline is left out.
 
-The encoder has multilingual-e5-small's shape (12 layers of 384) and random weights, over pieces
-trained here, unless ``--encoder`` names one; values do not change speed. The text is SAGT's
-training sentences where the data folder has them, else the bundled sample.
+Without ``--encoder``, the encoder has the shape of multilingual-e5-small (12 layers of 384
+dimensions), random weights, and pieces that are trained here. The values of the weights do not
+change the speed. The text is SAGT's training sentences if the data folder has them, else the
+bundled sample.
 """
 
 import argparse
@@ -42,7 +44,7 @@ UNIT, ALONE, WHOLE = "transformers", "under a CRF", "with all parts"
 
 
 def read_train() -> list[TaggedSentence]:
-    """Read SAGT's training sentences, or those of the sample."""
+    """Read SAGT's training sentences, or the bundled sample if they do not exist."""
     try:
         return [one for one in load_sagt()[0] if one.words]
     except FileNotFoundError:
@@ -61,7 +63,7 @@ class TokenClassifier(nn.Module):
         self.tokenizer, self.tags = encoder.tokenizer, {tag: i for i, tag in enumerate(tags)}
 
     def encode(self, texts: list[list[str]]) -> tuple[Any, list[list[int]]]:
-        """Cut words into pieces; find each word's first one."""
+        """Split words into pieces, and find the position of each word's first piece."""
         options = {"is_split_into_words": True, "padding": True, "truncation": True}
         batch = self.tokenizer(texts, return_tensors="pt", max_length=512, **options)
         firsts = []
@@ -71,7 +73,7 @@ class TokenClassifier(nn.Module):
         return batch, firsts
 
     def forward(self, sentences: Sequence[TaggedSentence]) -> Tensor:
-        """Give the mean loss of the words."""
+        """Return the mean loss of the words."""
         batch, firsts = self.encode([list(one.words) for one in sentences])
         labels = torch.full(batch["input_ids"].shape, -100)
         for row, (places, one) in enumerate(zip(firsts, sentences, strict=True)):
@@ -82,7 +84,7 @@ class TokenClassifier(nn.Module):
 
     @torch.inference_mode()
     def predict(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
-        """Tag the words, longest sentences first."""
+        """Return the ids of the words' tags; the longest sentences are tagged first."""
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
         found: dict[int, list[int]] = {}
         for start in range(0, len(order), TAGGED):
@@ -101,7 +103,7 @@ def make_steps(
     loss: Callable[[Sequence[TaggedSentence]], Tensor],
     batches: Sequence[Sequence[TaggedSentence]],
 ) -> Callable[[], None]:
-    """Make an epoch over the batches."""
+    """Build a function that trains the model for one epoch over the batches."""
     optimizer = default_optimizer(model)
     trained = [value for value in model.parameters() if value.requires_grad]
 
@@ -130,9 +132,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--encoder", help="a folder or a name on the hub")
-    parser.add_argument("--layers", type=int, default=12, help="of random weights")
-    parser.add_argument("--steps", type=int, default=12, help="of a run")
+    parser.add_argument("--encoder", help="the folder of an encoder, or its name on the hub")
+    parser.add_argument("--layers", type=int, default=12, help="layers of the random encoder")
+    parser.add_argument("--steps", type=int, default=12, help="training steps per run")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--device", default="cpu", type=torch.device)
     option(parser)

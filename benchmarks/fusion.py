@@ -1,16 +1,17 @@
-"""What do layer fusion and the pooling of words cost beside the encoder that they stand on?
+"""What do layer fusion and the pooling of words cost, compared with their encoder?
 
     python benchmarks/fusion.py [--device cuda] [--shape 8x64] [--runs 9]
 
-The encoder has XLM-R base's shape (12 layers of 768, 12 heads, dropout 0.1) and random weights; its
-vocabulary is small, since a large table would make everything beside it look cheap. The unit is a
-training step of the encoder with its last layer: forward, words pooled, mean squared, backward; no
-optimiser. Words have 1 to 4 pieces.
+The encoder has the shape of XLM-R base (12 layers of 768, 12 heads, dropout 0.1) and random
+weights. Its vocabulary is small, since all other costs would look small beside a large table. The
+unit is a training step of the encoder with its last layer: the forward pass, the pooling of words,
+the mean square of the vectors and the backward pass, without an optimiser. Words have 1 to 4
+pieces.
 
-Pooling is measured at 32 x 128 pieces, forward and backward, against a Python loop over words, and
-against the encoder's forward and backward at that shape (``--no-large`` leaves the latter out).
-Times are medians of calls in turns; peak memory is that of one call in a process of its own,
-parameters not counted.
+Pooling is measured at 32 x 128 pieces, forward and backward. It is compared with a Python loop over
+words, and with the encoder's forward and backward pass at that shape. ``--no-large`` leaves out the
+encoder. Times are medians of calls in turns. Peak memory is the peak of one call in a separate
+process, without the parameters.
 """
 
 import argparse
@@ -40,7 +41,7 @@ UNIT = "last layer"
 
 
 def make_pieces(shape: tuple[int, int], device: str) -> pe.Pieces:
-    """Make sentences of random pieces; a special one at either end."""
+    """Build sentences of random pieces, with a special piece at either end."""
     rows, width = shape
     torch.manual_seed(1)
     index = torch.repeat_interleave(torch.arange(width), torch.randint(1, 5, (width,)))[: width - 2]
@@ -67,7 +68,7 @@ def make_model(device: str) -> XLMRobertaModel:
 
 
 def make_steps(shape: tuple[int, int], device: str) -> dict[str, Callable[[], object]]:
-    """Make a training step of one encoder under each fusion."""
+    """Build a training step of one encoder for each fusion."""
     model, pieces = make_model(device), make_pieces(shape, device)
 
     def step(fusion: nn.Module) -> Callable[[], object]:
@@ -81,7 +82,7 @@ def make_steps(shape: tuple[int, int], device: str) -> dict[str, Callable[[], ob
 
 
 def peak_memory_mb(name: str, shape: tuple[int, int], device: str) -> float:
-    """Measure one step, after one on a small batch."""
+    """Return the peak memory of one step in MB, after a step on a small batch."""
     make_steps((2, 5), device)[name]()
     return peak_mb(make_steps(shape, device)[name], device)
 
@@ -108,7 +109,7 @@ def loop_over_words(hidden: Tensor, index: Tensor, num_words: int, pooling: str)
 
 
 def pooling_calls(shape: tuple[int, int], device: str) -> dict[str, Callable[[], object]]:
-    """Make each pooling's forward and backward pass, and that of the loop."""
+    """Build the forward and backward pass of each pooling, by `pool_words` and by the loop."""
     pieces = make_pieces(shape, device)
     hidden = torch.randn(*shape, HIDDEN, device=device, requires_grad=True)
     words = pieces.count_words()
@@ -128,7 +129,7 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shape", default="8x64", help="sentences x pieces of the training step")
-    parser.add_argument("--pooling-shape", default="32x128", help="sentences x pieces")
+    parser.add_argument("--pooling-shape", default="32x128", help="sentences x pieces pooled")
     parser.add_argument(
         "--no-large", action="store_true", help="do not run the encoder at the pooling's shape"
     )
@@ -139,7 +140,7 @@ def main() -> None:
     device, runs = arguments.device, arguments.runs
     os.environ.setdefault(
         "MALLOC_MMAP_THRESHOLD_", "65536"
-    )  # freed tensors leave the process: its peak is theirs
+    )  # returns freed tensors to the system, so that the peak counts live tensors only
     shape, large = (
         tuple(map(int, text.split("x"))) for text in (arguments.shape, arguments.pooling_shape)
     )

@@ -2,11 +2,11 @@
 
     python benchmarks/laser.py [--device cuda] [--sentences 1000] [--runs 3] [--threads 1]
 
-An encoder of the released size (five layers, 512 a direction) with random weights: the work does
-not depend on the numbers. Sentences are of natural length: Spanish text cut by a SentencePiece
-model of 8,000 pieces where the data folder is there, lengths drawn like them elsewhere. Batches
-hold sentences of like length. Every batch goes through all systems, one after the other, in an
-order that turns; a run's time is the sum over batches. No gradients.
+The encoder has the released size (five layers of 512 per direction) and random weights. The amount
+of work does not depend on the numbers. If the data folder exists, the sentences are Spanish text,
+split by a SentencePiece model of 8,000 pieces. Otherwise similar lengths are drawn at random. A
+batch has sentences of similar length. All systems run on each batch in turn, and another system is
+first on each batch. The time of a run is the sum over its batches. Gradients are off.
 """
 
 import argparse
@@ -38,7 +38,7 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def natural(count: int, batch_size: int) -> tuple[list[Pieces], str]:
-    """Cut real sentences into batches of like length."""
+    """Return batches of pieces from real sentences of similar length."""
     tokenizer: LaserTokenizer = SentencePieceTokenizer(
         sentencepiece.SentencePieceProcessor(str(DATA / MODEL))
     )
@@ -51,7 +51,7 @@ def natural(count: int, batch_size: int) -> tuple[list[Pieces], str]:
 
 
 def synthetic(count: int, batch_size: int) -> tuple[list[Pieces], str]:
-    """Draw lengths and pieces, two to a word on average."""
+    """Return batches of random lengths and random pieces, with two pieces per word."""
     generator = random.Random(0)
     lengths = sorted(max(2, round(generator.lognormvariate(3.2, 0.6))) for _ in range(count))
     batches = []
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="cpu: on a busy machine, with one thread"
+        "--clock", choices=CLOCKS, default="wall", help="cpu is for a busy machine and one thread"
     )
     parser.add_argument("--hidden-size", type=int, default=512)
     option(parser)
@@ -125,11 +125,14 @@ def in_turns(
     device: torch.device,
     clock: Callable[[], float],
 ) -> dict[str, list[float]]:
-    """Time all systems on each batch, one after the other; another is the first each time."""
+    """Return the seconds of each run of each system.
+
+    All systems are timed on each batch in turn, and another system is first on each batch.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
     moved = [batch.to(device) for batch in batches]
-    for name in order:  # parts that are built on first use
+    for name in order:  # the first call builds some parts
         calls[name](moved[0])
     for _ in range(runs):
         total = dict.fromkeys(calls, 0.0)

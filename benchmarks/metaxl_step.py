@@ -3,24 +3,23 @@ run.
 
     python benchmarks/metaxl_step.py [--device cuda] [--shapes 8x64 16x200] [--places 12 6 0] \
         [--runs 5]
-    python benchmarks/metaxl_step.py --model FOLDER --shapes 8x64 --places 6 3 0  # of six layers
+    python benchmarks/metaxl_step.py --model FOLDER --shapes 8x64 --places 6 3 0  # six layers
 
-An encoder of XLM-R's shape: 12 layers, hidden 256 on a CPU and 768 on a GPU, GELU, post-norm,
-dropout 0.1, tokens tagged with 7 labels; the vocabulary is small, since a table's rows cost all
-methods alike. The network that transforms stands after layer 12, 6 or 0 (the embeddings). With
-``--model`` the encoder is one of transformers, its own vocabulary and dropout with it. Each variant
-finds all gradients of a step on a source and a target batch; optimisers are left out. The unit is a
-step of joint training on both batches, with the transform in it.
+The encoder has XLM-R's shape: 12 layers, a hidden size of 256 on a CPU and 768 on a GPU, GELU,
+post-norm and dropout 0.1. It tags tokens with 7 labels. The vocabulary is small, since the rows of
+a table cost the same in all methods. The transformation network is applied after layer 12, 6 or 0
+(the embeddings). With ``--model`` the encoder is a model of transformers, with its own vocabulary
+and dropout. Each variant computes all gradients of a step on a source and a target batch, without
+an optimiser. The unit is a step of joint training on both batches, with the transformation.
 
-"authors" is the algorithm of the authors' code, restated: the inner loss has the target batch too,
-its gradient is taken with a graph, the target loss after the look-ahead is differentiated through
-it; then the model's gradient is computed again, in passes of its own, with the transform that has
-been updated. "authors, once" leaves the second out.
+"authors" restates the algorithm of the authors' code. Its inner loss also has the target batch. The
+gradient of the inner loss keeps its graph, and the target loss after the look-ahead is
+differentiated through this graph. Then separate passes compute the model's gradient again; in the
+authors' code the transformation is updated before them. "authors, once" leaves out these passes.
 
-Times are medians of calls in turns. Peak memory is that of one call in a process of its own, above
-what it held
-before, parameters not counted: on a CPU the resident set's, with an allocator that gives back what
-is free.
+Times are medians of calls in turns. Peak memory is the peak of one call in a separate process,
+above the memory before the call, without parameters. On a CPU it is the peak of the resident set,
+with an allocator that returns freed memory to the system.
 """
 
 import argparse
@@ -48,7 +47,10 @@ UNIT = "joint training"
 
 
 class Layer(nn.Module):
-    """A layer of XLM-R: attention and a feed-forward network, each with dropout, a residual and a norm."""
+    """A layer of XLM-R: attention and a feed-forward network.
+
+    Each of the two has dropout, a residual connection and a norm.
+    """
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -73,7 +75,7 @@ class Layer(nn.Module):
 
 
 class Tagger(nn.Module):
-    """The encoder, and a label for each word."""
+    """The encoder with a linear layer that labels each word."""
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -95,12 +97,12 @@ class Tagger(nn.Module):
 
 
 class PretrainedTagger(nn.Module):
-    """An encoder of transformers in training mode, and a label for each piece."""
+    """A transformers encoder in training mode, with a linear layer that labels each piece."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.encoder = pe.PretrainedWordEncoder(name).model.float().train()
-        self.encoder.pooler = None  # it has no part in the loss
+        self.encoder.pooler = None  # the loss does not use it
         self.head = nn.Linear(self.encoder.config.hidden_size, LABELS)
         self.num_pieces = self.encoder.config.vocab_size
 
@@ -117,7 +119,7 @@ class PretrainedTagger(nn.Module):
 def make_calls(
     shape: tuple[int, int], place: int, device: str, dropout: float, name: str | None
 ) -> dict[str, Callable[[], object]]:
-    """Make every variant's call, on the same model and batches."""
+    """Build the call of each variant, on the same model and batches."""
     torch.manual_seed(0)
     hidden = 768 if device.startswith("cuda") else 256
     model = PretrainedTagger(name) if name else Tagger(hidden, dropout)
@@ -181,10 +183,10 @@ def make_calls(
 
 
 def time_ms(calls: dict[str, Callable[[], object]], device: str, runs: int) -> dict[str, float]:
-    """Time the calls in turns, so that a noisy moment meets them all."""
+    """Return the median ms of each call, timed in turns so that other load affects them all."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     gc.collect()
-    gc.freeze()  # what was imported is not searched again in the middle of a call
+    gc.freeze()  # so that no call pays for a search of imported objects
     for _ in range(runs + 1):
         for name, call in calls.items():
             start = time.perf_counter()
@@ -198,7 +200,7 @@ def time_ms(calls: dict[str, Callable[[], object]], device: str, runs: int) -> d
 def peak_memory_mb(
     variant: str, shape: tuple[int, int], place: int, device: str, dropout: float, name: str | None
 ) -> float:
-    """Measure one call in a process of its own, after one on a small batch."""
+    """Return the peak memory of one call in MB, after a call on a small batch."""
     make_calls((2, 3), place, device, dropout, name)[variant]()
     return peak_mb(make_calls(shape, place, device, dropout, name)[variant], device)
 
@@ -213,7 +215,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
-        "--model", help="a name or folder that transformers opens, instead of random weights"
+        "--model", help="the name or folder of a transformers model, instead of random weights"
     )
     memory_option(parser)
     option(parser)
@@ -221,7 +223,7 @@ def main() -> None:
     device, dropout, model = arguments.device, arguments.dropout, arguments.model
     os.environ.setdefault(
         "MALLOC_MMAP_THRESHOLD_", "65536"
-    )  # freed tensors leave the process: its peak is theirs
+    )  # returns freed tensors to the system, so that the peak counts live tensors only
     rows: list[tuple[str | int | float | None, ...]] = []
     with processes(arguments.device, skip=arguments.no_memory) as alone:
         for shape in (tuple(map(int, text.split("x"))) for text in arguments.shapes):

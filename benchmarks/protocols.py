@@ -3,18 +3,18 @@
     python benchmarks/protocols.py                      # run_zero_shot, sagt and hinglish
     python benchmarks/protocols.py --protocol joint
 
-- ``run_zero_shot``: entities, CoNLL-2002 Spanish -> Dutch and back (van der Heijden 2019). Static
-  vectors: the source language's alone; each language's own, in spaces that know nothing of each
-  other, and the same spaces aligned (MUSE, from the words that both hold, five refinements); one
-  space trained over both texts.
-- ``run_joint``: the same languages and systems, scenarios A and B.
-- ``sagt``, ``hinglish``: code-switched part-of-speech tags and entities (Winata 2021): either
-  language's vectors alone, and self-attention over both.
+- ``run_zero_shot``: entities, CoNLL-2002 Spanish -> Dutch and back (van der Heijden 2019). The
+  systems differ in their static vectors: the source language's alone; each language's own in
+  unrelated spaces; the same spaces aligned (MUSE, from the words in both vocabularies, with five
+  refinements); one space trained on both texts.
+- ``run_joint``: the same languages and systems in scenarios A and B.
+- ``sagt``, ``hinglish``: parts of speech and entities in code-switched text (Winata 2021), with the
+  vectors of either language alone, and with self-attention over both.
 
-All systems have the same bidirectional LSTM and CRF, over frozen fastText vectors trained here on
-raw text of each language with the words of its own training sentences added. Every table is
-followed by the tests of its differences. Vectors and finished runs are kept in ``--cache``: what
-was stopped goes on.
+All systems have the same bidirectional LSTM and CRF over frozen fastText vectors. The vectors are
+trained here on raw text of each language, with the words of the training sentences added. The
+significance tests of the differences follow each table. Vectors and finished runs are kept in
+``--cache``, so an interrupted run continues.
 """
 
 import argparse
@@ -47,14 +47,14 @@ from _laser import bio_confusion
 
 
 class TaskVectors(Vectors):
-    """The vectors of a task, from so many lines of each language's text."""
+    """The vectors of a task, trained on the first `lines` lines of each language's text."""
 
     def __init__(self, task: str, cache: Path, dim: int, lines: int) -> None:
         super().__init__(task, cache / "vectors" / f"{lines or 'all'}-lines", dim)
         self.lines = lines
 
     def corpus(self, languages: tuple[str, ...]) -> list[list[str]]:
-        """Give the languages' text and the task's training words."""
+        """Return the text of the languages and the task's training words."""
         train = [" ".join(sentence.words).split() for sentence in TASKS[self.task].load()[0]]
         return [
             *(
@@ -66,14 +66,14 @@ class TaskVectors(Vectors):
         ]
 
     def words(self, languages: tuple[str, ...], dim: int) -> FastTextVectors:
-        """Give fastText vectors of the languages' text together."""
+        """Load or train fastText vectors of the languages' joint text."""
         return train_vectors(
             self.folder / f"{'-'.join(languages)}.{dim}.bin", dim, lambda: self.corpus(languages)
         )
 
 
 def train_vectors(path: Path, dim: int, corpus: Callable[[], list[list[str]]]) -> FastTextVectors:
-    """Train fastText vectors, unless they are there."""
+    """Load fastText vectors from `path`, or train them if the file does not exist."""
     if path.exists():
         return FastTextVectors(path)
     start = time.perf_counter()
@@ -83,13 +83,13 @@ def train_vectors(path: Path, dim: int, corpus: Callable[[], list[list[str]]]) -
 
 
 def spread(sentences: Sequence, count: int) -> list:
-    """Take so many sentences, each n-th from the first, where n is the largest that leaves enough."""
+    """Return `count` evenly spaced sentences: every n-th sentence, with the largest possible n."""
     step = max(1, len(sentences) // count)
     return list(sentences[::step][:count])
 
 
 def load(name: str, language: str, arguments: argparse.Namespace) -> Corpus:
-    """Load a task's sentences, as many as asked for."""
+    """Load the requested numbers of a task's sentences."""
     train, dev, test = TASKS[name].load()
     sizes = arguments.sentences, arguments.dev, arguments.test or len(test)
     return Corpus(
@@ -99,7 +99,7 @@ def load(name: str, language: str, arguments: argparse.Namespace) -> Corpus:
 
 
 def make_build(embed: Callable[[pe.Lexicon], torch.nn.Module], corpora: Sequence[Corpus]) -> Build:
-    """Make a system: an embedder under the LSTM and CRF that all systems share."""
+    """Return the builder of a system: an embedder under the LSTM and CRF of all systems."""
     sentences = [sentence for corpus in corpora for part in corpus[1:] for sentence in part]
     tags = sorted({tag for sentence in sentences for tag in sentence.tags})
 
@@ -113,14 +113,14 @@ def make_build(embed: Callable[[pe.Lexicon], torch.nn.Module], corpora: Sequence
 
 
 def static(vectors: object, corpora: Sequence[Corpus]) -> Build:
-    """Make a system of any static word vectors."""
+    """Return the builder of a system with static word vectors."""
     return make_build(lambda lexicon: pe.SourceEmbedding(vectors, lexicon), corpora)
 
 
 def cross_lingual(
     source: Corpus, target: Corpus, arguments: argparse.Namespace
 ) -> dict[str, Build]:
-    """Give the systems of a pair of languages, each by its static vectors."""
+    """Return the systems of a pair of languages, which differ in their static vectors."""
     own = {
         name: TaskVectors(name, arguments.cache, arguments.dim, arguments.lines)
         for name in ("es", "nl")
@@ -143,7 +143,7 @@ def cross_lingual(
 
 
 def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str, Build]:
-    """Give the systems of a code-switched corpus."""
+    """Return the systems of a code-switched corpus."""
     vectors = TaskVectors(task, arguments.cache, arguments.dim, arguments.lines)
 
     def system(name: str) -> Build:
@@ -158,7 +158,7 @@ def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str,
 
 
 def training(epochs: int, metric: str = "f1") -> FitOptions:
-    """Return the settings of all tasks."""
+    """Return the training options that all tasks share."""
 
     def falling(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)
@@ -193,7 +193,7 @@ def report(title: str, result: ProtocolResult, against: str, path: Path | None =
 
 
 def report_confusion(result: ProtocolResult, language: str) -> None:
-    """Print what van der Heijden's figure 5 draws, over all seeds together."""
+    """Print the confusion of BIO tags over all seeds (van der Heijden 2019, figure 5)."""
     for system in dict.fromkeys(run.system for run in result.runs):
         predictions = result.predictions(system, language)
         gold = result.gold[language] * len(predictions)
@@ -213,22 +213,27 @@ def main() -> None:
         "--protocol", nargs="+", choices=choices, default=["zero_shot", "sagt", "hinglish"]
     )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--sentences", type=int, default=2000, help="to train on, of each language")
+    parser.add_argument(
+        "--sentences", type=int, default=2000, help="training sentences of each language"
+    )
     parser.add_argument(
         "--dev", type=int, default=300, help="development sentences of each language"
     )
-    parser.add_argument("--test", type=int, help="test sentences of each language; all if missing")
+    parser.add_argument("--test", type=int, help="test sentences of each language; default: all")
     parser.add_argument(
         "--epochs",
         type=int,
-        help="instead of 20 (run_zero_shot, joint), 40 (sagt) and 16 (hinglish)",
+        help="default: 20 for zero_shot and joint, 40 for sagt, 16 for hinglish",
     )
-    parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
+    parser.add_argument("--dim", type=int, default=100, help="dimensions of each source's vectors")
     parser.add_argument(
-        "--lines", type=int, default=20_000, help="of each language's raw text; 0: all of them"
+        "--lines", type=int, default=20_000, help="lines of each language's raw text, 0 for all"
     )
     parser.add_argument(
-        "--align-words", type=int, default=20_000, help="of each language, to align by"
+        "--align-words",
+        type=int,
+        default=20_000,
+        help="the most frequent words of each language that the alignment uses",
     )
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "protocols")
     option(parser)

@@ -1,17 +1,17 @@
-"""Every benchmark that trains nothing, in one go; on a GPU its tests too.
+"""Run the benchmarks that need no trained model, and on a GPU also the GPU tests.
 
     python benchmarks/run_all.py [--size small] [--device cuda] [--only crf.py] [--results FOLDER]
     [--check]
 
-Prints each script's tables, one after the other, and writes one JSON with the machine, the versions
-and the ratios that each script stands for. A script that fails does not stop the rest, but shows in
-the exit status. ``small`` takes two minutes on two cores; its figures are of small cases, and
-stand beside ``full`` in nothing but the names. Small keeps to one thread: on small tensors two
-threads wait for each other, and a ratio differs twofold from one run to the next.
+The script prints the tables of each benchmark. It writes one JSON file with the machine, the
+versions and the main ratios of each benchmark. If a benchmark fails, the others still run, and the
+exit status shows the failure. ``small`` takes two minutes on two cores. Its figures are from small
+cases and are not comparable with ``full``. It uses one thread: on small tensors two threads wait
+for each other, and a ratio can differ twofold between runs.
 
-With ``--check`` a ratio that is more than twice, or less than half, the one recorded in
-``recorded.json`` for this size and kind of device fails the run, if it is so a second time.
-``--record`` records.
+``--check`` compares each steady ratio with the one in ``recorded.json`` for this size and kind of
+device. The run fails if a ratio is more than double or less than half the recorded one, also in a
+second attempt. ``--record`` writes the ratios to ``recorded.json``.
 """
 
 import argparse
@@ -60,7 +60,14 @@ UNRECORDED = {"startup.py", "cached_features.py", "fine_tuning.py"}
 
 
 class Found(NamedTuple):
-    """What a script came to: its ratios, those that are steady, how long it took, whether it came to its end."""
+    """The result of one script.
+
+    Attributes:
+        ratios: The ratios by name.
+        steady: The names of the steady ratios.
+        seconds: The duration of the script.
+        good: Whether the script ended without an error.
+    """
 
     ratios: dict[str, float]
     steady: set[str]
@@ -69,7 +76,7 @@ class Found(NamedTuple):
 
 
 def run(script: str, size: str, device: str, results: Path | None = None) -> Found:
-    """Run one script."""
+    """Run one script, and return its result."""
     options = SCRIPTS[script][size]
     threads = {"OMP_NUM_THREADS": "1"} if size == "small" else {}
     start = time.perf_counter()
@@ -89,7 +96,7 @@ def run(script: str, size: str, device: str, results: Path | None = None) -> Fou
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Name the machine and the versions."""
+    """Return the names of the machine and the versions of the packages."""
     gpu = {"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
     return {
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), **gpu},
@@ -101,7 +108,7 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def compare(found: Found, recorded: dict[str, float]) -> list[str]:
-    """Word what is off: steady ratios far from the recorded ones."""
+    """Return a message for each steady ratio that is far from the recorded one."""
     pairs = [
         (name, found.ratios[name], recorded[name])
         for name in sorted(found.steady)
@@ -120,18 +127,18 @@ def main() -> None:
     )
     parser.add_argument("--size", choices=("small", "full"), default="full")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", nargs="+", choices=SCRIPTS, help="all if missing")
+    parser.add_argument("--only", nargs="+", choices=SCRIPTS, help="the scripts; default: all")
     parser.add_argument("--json", type=Path, default=Path("runs") / "benchmarks.json")
     parser.add_argument(
-        "--results", type=Path, help="a folder for each script's tables: docs/results"
+        "--results", type=Path, help="the folder of each script's tables, such as docs/results"
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help=f"fail where a ratio is off by more than {FACTOR:g} times",
+        help=f"fail if a ratio differs from the recorded one by more than a factor of {FACTOR:g}",
     )
     parser.add_argument(
-        "--record", action="store_true", help="record the ratios as those to compare with"
+        "--record", action="store_true", help="record the ratios for later comparisons"
     )
     arguments = parser.parse_args()
     kind = f"{arguments.size}, {torch.device(arguments.device).type}"

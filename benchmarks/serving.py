@@ -2,8 +2,8 @@
 
     python benchmarks/serving.py --sentences 600 --runs 9
 
-Every way tags the same sentences. The ways take turns, so that what else runs on the machine slows
-each alike.
+All ways tag the same sentences. They take turns, so that other load on the machine affects them
+all.
 """
 
 import argparse
@@ -29,7 +29,7 @@ Sentences = list[tuple[str, ...]]
 
 
 def build(folder: Path) -> pe.SequenceTagger:
-    """Build the tagger of the README, untrained: weights do not change its speed."""
+    """Build the tagger of the README without training, which does not change its speed."""
     train = load_sample("es-en", "train")
     sentences = [sentence.words for sentence in train]
     lexicon = pe.Lexicon.from_sentences(sentences)
@@ -65,7 +65,7 @@ opened: dict[str, pe.SequenceTagger] = {}
 
 
 def predict(folder: str, sentences: Sentences) -> int:
-    """Tag in this process, which opens the folder once."""
+    """Tag the sentences in this process, which opens the folder once; return their number."""
     if folder not in opened:
         torch.set_num_threads(1)
         opened[folder] = pe.SequenceTagger.from_pretrained(folder)
@@ -75,14 +75,14 @@ def predict(folder: str, sentences: Sentences) -> int:
 def shared(
     call: Callable[[Sentences], object], executor: Executor, parts: int, sentences: Sentences
 ) -> None:
-    """Tag with as many callers at once as there are parts."""
+    """Tag the sentences in `parts` simultaneous calls."""
     list(executor.map(call, [sentences[i::parts] for i in range(parts)]))
 
 
 def with_torch_threads(
     number: int, call: Callable[[Sentences], object], sentences: Sentences
 ) -> None:
-    """Tag with one caller and several threads of torch."""
+    """Tag the sentences in one call with `number` threads of torch."""
     torch.set_num_threads(number)
     try:
         call(sentences)
@@ -91,7 +91,7 @@ def with_torch_threads(
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the words per second, and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sentences", type=int, default=600)
     parser.add_argument("--runs", type=int, default=9)
@@ -118,7 +118,7 @@ def main() -> None:
                 for way, tag in ways.items():
                     started = time.perf_counter()
                     tag(sentences)
-                    if run:  # the first opens folders and warms up
+                    if run:  # the first run opens the folders and warms up
                         found[way].append(num_words / (time.perf_counter() - started))
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(

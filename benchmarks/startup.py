@@ -2,14 +2,15 @@
 
     python benchmarks/startup.py [--size small] [--vectors MODEL.bin]
 
-Each figure is of a process of its own. *Importing* is what ``import polyembed`` adds to
-``import torch``, the median of runs in new processes, bytecode compiled before; "collector" is what
-of it Python's garbage collector spent on walking over torch's objects, which comes due sooner or
-later whatever is imported. *Tables*: a lexicon of the model's most frequent words and a
-`SourceEmbedding`; without ``--vectors`` the model is written here, of natural words' lengths and
-random rows, since values change nothing. *Opening*: a tagger over four such tables. Memory is what
-Linux counts: "own" is the process's own, "resident" has the pages of files too, "peak" is the most
-of it on the way.
+Each figure is measured in a separate process. *Importing* is the time that ``import polyembed``
+adds to ``import torch``. It is the median of runs in new processes, with compiled bytecode.
+"Collector" is the part of this time that Python's garbage collector spends on torch's objects. This
+collection takes place sooner or later, whatever is imported. *Tables* is the cost of building
+a lexicon of the model's most frequent words and a `SourceEmbedding`. Without ``--vectors`` the
+model is written here, with words of natural length and random rows, since their values do not
+change the cost. *Opening* is the cost of opening a tagger over four such tables. The memory is
+Linux's count: "own" is the memory of the process, "resident" also includes the pages of files, and
+"peak" is the maximum during the step.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from typing import Any
 
 from _memory import resident_mb
 
-SIZES = {  # words, n-grams' rows, dim, runs of the import
+SIZES = {  # words, rows of n-grams, dimensions, runs of the import
     "small": (5_000, 20_000, 50, 1),
     "full": (100_000, 2_000_000, 300, 21),
 }
@@ -47,8 +48,8 @@ print(time.perf_counter() - wall, time.process_time() - cpu, paused[0])
 
 
 def measured(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """Call, and say how long it took and what memory grew by, in MB."""
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    """Return the result of a call, its duration, and the growth of the memory in MB."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = {field: resident_mb(field) for field in ("RssAnon", "VmRSS")}
     highest, done = [before["RssAnon"]], threading.Event()
 
@@ -74,7 +75,10 @@ def measured(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 def write_model(path: Path, words: int, bucket: int, dim: int) -> None:
-    """Write a fastText model: one word in seven letters and a number, as long as natural ones, and random rows."""
+    """Write a fastText model with random rows.
+
+    Each word is one to nine random letters and a unique number.
+    """
     import numpy as np
 
     random = np.random.default_rng(0)
@@ -95,13 +99,13 @@ def write_model(path: Path, words: int, bucket: int, dim: int) -> None:
 
 
 def tables(path: Path, words: int) -> dict[str, Any]:
-    """Open the model, and make a lexicon and its table."""
+    """Measure the opening of the model and the building of a lexicon and its table."""
     import polyembed as pe
 
     most_frequent = pe.FastTextVectors(path).words[:words]
     pe.SourceEmbedding(
         pe.FastTextVectors(path), pe.Lexicon(most_frequent[:10])
-    )  # what is imported at first use
+    )  # imports the modules of the first use
 
     def build() -> pe.SourceEmbedding:
         return pe.SourceEmbedding(pe.FastTextVectors(path), pe.Lexicon(most_frequent))
@@ -127,7 +131,7 @@ def save(path: Path, words: int, dim: int) -> None:
 
 
 def opening(path: Path) -> dict[str, Any]:
-    """Open the saved tagger."""
+    """Measure the opening of the saved tagger."""
     import safetensors.torch  # noqa: F401
 
     import polyembed as pe
@@ -142,7 +146,10 @@ def opening(path: Path) -> dict[str, Any]:
 
 
 def importing(runs: int, folder: Path | None) -> list[tuple[float, float, float]]:
-    """Import in new processes, bytecode compiled into the folder, if any, by the first."""
+    """Return the wall, CPU and collector ms of the import in new processes.
+
+    An extra first process compiles the bytecode, into `folder` if there is one.
+    """
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)} if folder else {**os.environ}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     rows = []
@@ -157,7 +164,7 @@ def importing(runs: int, folder: Path | None) -> list[tuple[float, float, float]
 
 
 def apart(step: str, *arguments: object) -> dict[str, Any]:
-    """Run a step in a process of its own."""
+    """Run a step in a separate process, and return its figures."""
     command = [sys.executable, __file__, "--step", step, *map(str, arguments)]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     figures: dict[str, Any] = json.loads(printed)
@@ -170,11 +177,14 @@ def main() -> None:
     )
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument(
-        "--vectors", type=Path, help="a fastText .bin in place of one of random rows"
+        "--vectors", type=Path, help="a fastText .bin instead of a model of random rows"
     )
     parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the figures too: docs/results/<name>.json"
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="also write the figures to a file such as docs/results/<name>.json",
     )
     arguments = parser.parse_args()
     if arguments.step:
@@ -198,7 +208,7 @@ def main() -> None:
     print(f"{os.cpu_count()} CPU cores ({processor[1] if processor else 'unknown'})\n")
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.vectors or Path(folder, "vectors.bin")
-        bytecode = Path(folder, "bytecode") if arguments.size == "full" else None  # torch's too
+        bytecode = Path(folder, "bytecode") if arguments.size == "full" else None  # also of torch
         columns = list(zip(*importing(runs, bytecode), strict=True))
         rows = [
             (name, *(f"{value(column):.0f}" for column in columns))

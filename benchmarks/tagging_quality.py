@@ -3,27 +3,34 @@ text.
 
     python benchmarks/tagging_quality.py --task sagt hinglish es nl --jobs 2
 
-Every vector is trained here: for each task, fastText and byte-pair embeddings of several languages'
-raw text, each with the task's own training words added. Systems, on equal terms (one optimiser, one
-sequence encoder, the same settings for every task, by the number of its training sentences alone):
+All vectors are trained here. Each task has fastText and byte-pair embeddings of several languages'
+raw text, with the task's own training words added. The systems are compared on equal terms, with
+one optimiser and one sequence encoder. The settings are the same for every task and depend only on
+the number of training sentences. The systems are:
 
-- ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features;
+- ``crf``: the usual alternative, python-crfsuite with hand-made features;
 - ``spelling``: `polyembed.build_tagger` without any source: characters, surface features and a
-  linear path; ``whole``: the same over fastText and byte-pair vectors of each language;
-- ``tuned``: the pretrained model of ``--encoder`` alone, fine-tuned under a CRF, its table of
-  pieces fixed and its layers weighted by a trained mix (ScalarMix);
-- ``spelling`` or ``whole`` with ``-tuned``: both together; with ``-frozen``: one fixed layer of the
-  model, ``--layer 12``, beside; with ``-mixed``: all its fixed layers, weighted by a trained mix;
-- parts of the whole, for comparison: ``fasttext-<language>``: one source; ``control``: one source
-  over all the texts together, as wide as all sources; ``mme``: self-attention over the languages'
-  sources (Winata 2021, equations 2 to 4); ``hme``: MME over words, MME over sub-words and a
-  character CNN; ``hme-surface``: the surface features of a hand-featured tagger beside them;
-  ``surface``: these features alone; ``linear``: a linear CRF over the surface features of a word
-  and its neighbours, no network.
+  linear path;
+- ``whole``: the same over fastText and byte-pair vectors of each language;
+- ``tuned``: the pretrained model of ``--encoder`` alone, fine-tuned under a CRF. Its table of
+  pieces is frozen, and a trained mix weights its layers (ScalarMix);
+- ``spelling`` or ``whole`` with a suffix: ``-tuned`` adds the fine-tuned model, ``-frozen`` adds
+  one frozen layer of the model (for example ``--layer 12``), and ``-mixed`` adds all its frozen
+  layers, weighted by a trained mix.
 
-``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in
-``--cache`` and not made again, and a run that was stopped goes on after its last epoch;
-``--finished`` trains nothing, and reports what is there.
+For comparison, there are parts of the whole system:
+
+- ``fasttext-<language>``: one source;
+- ``control``: one source trained on all the texts together, as wide as all sources;
+- ``mme``: self-attention over the languages' sources (Winata 2021, equations 2 to 4);
+- ``hme``: MME over words, MME over sub-words and a character CNN;
+- ``hme-surface``: the HME and the surface features of a hand-featured tagger;
+- ``surface``: these features alone;
+- ``linear``: a linear CRF over the surface features of a word and its neighbours, without network.
+
+``--sizes 100 300 1000`` trains on the first 100, 300 and 1,000 sentences. Finished runs are kept in
+``--cache`` and not repeated, and an interrupted run continues after its last epoch. ``--finished``
+reports the finished runs without training.
 """
 
 import argparse
@@ -108,12 +115,12 @@ BESIDE = {
     "mixed": "frozen layers",
     "tuned": "fine-tuned",
 }
-"""What stands beside a system, after its name and a hyphen."""
+"""The suffix of a system with a pretrained part -> the name of that part."""
 SYSTEMS = ["crf", "spelling", "whole"]
 
 
 class Setup(NamedTuple):
-    """What all runs share."""
+    """The settings that all runs share."""
 
     cache: Path
     dim: int
@@ -122,7 +129,7 @@ class Setup(NamedTuple):
     bfloat16: bool = False
 
     def frozen(self, system: str) -> Path:
-        """The folder of the pretrained model and its features."""
+        """Return the folder of the pretrained model and its features."""
         kind = beside(system) or system
         name = {"mixed": "all", "tuned": "tuned"}.get(kind, str(self.layer))
         return self.cache / f"{Path(self.encoder or '').stem}-{name}"
@@ -130,7 +137,7 @@ class Setup(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A data set, the languages whose text its vectors are trained on, and what is measured."""
+    """A data set, the languages whose text its vectors are trained on, and its metric."""
 
     load: Callable[[], tuple[Sentences, Sentences, Sentences]]
     languages: tuple[str, ...]
@@ -138,7 +145,7 @@ class Task:
 
 
 def by_language(sentences: Sentences) -> Sentences:
-    """Make the language of each word its tag."""
+    """Return the sentences with the language of each word as its tag."""
     return [
         TaggedSentence(one.words, one.languages) for one in sentences if one.languages is not None
     ]
@@ -157,7 +164,10 @@ def load_sagt(tag: str = "upos") -> tuple[Sentences, Sentences, Sentences]:
 def in_parts(
     sentences: Sentences, *, shuffle: bool = False
 ) -> tuple[Sentences, Sentences, Sentences]:
-    """Cut a corpus without parts: the last fifth to test, a tenth of the rest before it to choose settings."""
+    """Split a corpus into training, development and test sentences.
+
+    The test part is the last fifth. The development part is the last tenth of the rest.
+    """
     if shuffle:
         random.Random(0).shuffle(sentences)
     cut = int(0.8 * len(sentences))
@@ -166,7 +176,7 @@ def in_parts(
 
 
 def load_hinglish(*, shuffle: bool = False) -> tuple[Sentences, Sentences, Sentences]:
-    # hashtags and mentions stay: here a third of them, and two thirds, are entities
+    # hashtags and mentions are kept: a third of the former, two thirds of the latter are entities
     normalize = Normalizer(hashtags=False, mentions=False)
     tweets = [
         TaggedSentence(tuple(normalize(tweet.words)), tweet.tags)
@@ -221,7 +231,10 @@ TASKS = {
 
 
 def raw_text(language: str, cache: Path) -> Iterator[list[str]]:
-    """Read a language's raw text, words and punctuation apart; ``hi-latin`` is what romanised_vectors.py wrote."""
+    """Read a language's raw text, split into words and punctuation.
+
+    The text of ``hi-latin`` is written by romanised_vectors.py.
+    """
     if language.endswith("-latin"):
         path = cache / f"{language}.txt"
         if not path.exists():
@@ -234,11 +247,11 @@ def raw_text(language: str, cache: Path) -> Iterator[list[str]]:
         for line in lines:
             yield regex.findall(
                 r"\w+|[^\w\s]", line
-            )  # unlike Python's own, its \w knows vowel signs and accents
+            )  # unlike that of `re`, its \w has vowel signs and accents
 
 
 class Vectors:
-    """The vectors of one task, trained when first asked for."""
+    """The vectors of one task, which are trained on first use."""
 
     def __init__(self, task: str, cache: Path, dim: int) -> None:
         self.task = task
@@ -247,7 +260,10 @@ class Vectors:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def corpus(self, languages: tuple[str, ...]) -> list[list[str]]:
-        """Give the languages' text and the task's training words; fastText knows no white space in a word."""
+        """Return the text of the languages and the task's training words.
+
+        Words are split at white space, because a word of fastText cannot contain any.
+        """
         train = [" ".join(sentence.words).split() for sentence in TASKS[self.task].load()[0]]
         return [
             *(words for language in languages for words in raw_text(language, self.folder.parent)),
@@ -255,7 +271,7 @@ class Vectors:
         ]
 
     def words(self, languages: tuple[str, ...], dim: int) -> FastTextVectors:
-        """Give fastText vectors of the languages' text together."""
+        """Load or train fastText vectors of the languages' joint text."""
         path = self.folder / f"{'-'.join(languages)}.{dim}.bin"
         if path.exists():
             return FastTextVectors(path)
@@ -263,7 +279,7 @@ class Vectors:
         return FastTextVectors.train(corpus, path, dim=dim, min_count=2, bucket=100_000, epochs=10)
 
     def pieces(self, language: str) -> BPEmbVectors:
-        """Give byte-pair vectors of a language's text."""
+        """Load or train byte-pair vectors of a language's text."""
         folder = self.folder / f"pieces-{language}"
         model_file, vectors_file = folder / "pieces.model", folder / "pieces.vec"
         if vectors_file.exists():
@@ -274,7 +290,7 @@ class Vectors:
 
 
 def build_part(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon) -> pe.WordEmbedder:
-    """Compose a part of the whole system's embedder."""
+    """Build a part of the whole system's embedder."""
     languages = TASKS[task].languages
     if system.startswith("fasttext-"):
         return pe.SourceEmbedding(
@@ -306,7 +322,7 @@ def build_part(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon) ->
 
 
 def pretrained(system: str, task: str, setup: Setup) -> pe.WordEmbedder | None:
-    """Build what stands beside a system: a trained encoder, or fixed layers read from disk."""
+    """Build a system's pretrained part: an encoder to fine-tune, or frozen layers from disk."""
     kind = beside(system)
     if kind is None:
         return None
@@ -321,14 +337,17 @@ def pretrained(system: str, task: str, setup: Setup) -> pe.WordEmbedder | None:
 
 
 def tuned_encoder(where: str) -> pe.PretrainedWordEncoder:
-    """Open a pretrained model to be trained, all but its table of pieces; its layers are mixed."""
+    """Load a pretrained model for fine-tuning, with a trained mix of its layers.
+
+    Its table of pieces is frozen.
+    """
     encoder = pe.PretrainedWordEncoder(where, freeze="embeddings")
     encoder.fusion = pe.ScalarMix(encoder.num_hidden_states)
     return encoder
 
 
 def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
-    """Run the pretrained model over all sentences of the tasks, once."""
+    """Store the pretrained model's layers for all sentences of the tasks, if not stored yet."""
     folder = setup.frozen(system) / "encoder"
     if not folder.exists():
         pe.PretrainedWordEncoder(str(setup.encoder), freeze="all").save_pretrained(folder)
@@ -344,7 +363,7 @@ def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
 def build(
     system: str, task: str, setup: Setup, seed: int, size: int | None = None
 ) -> pe.SequenceTagger:
-    """Build a system, untrained."""
+    """Build an untrained system."""
     torch.manual_seed(seed)
     train, dev, _ = TASKS[task].load()
     tags = sorted({tag for sentence in (*train, *dev) for tag in sentence.tags})
@@ -371,7 +390,7 @@ def build(
 
 
 def path_of(task: str, system: str, seed: int, size: int | None, setup: Setup) -> Path:
-    """Name the file of a run."""
+    """Return the path of a run's file."""
     name = [system, *([f"first-{size}"] if size else []), seed, "json"]
     alone = beside(system) is None and network(system) != "tuned"
     folder = setup.cache if alone else setup.frozen(system)
@@ -426,7 +445,11 @@ def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> di
 
 
 def speed(task: str, systems: list[str], setup: Setup) -> Table:
-    """Measure how fast each system tags the test set, one thread, median of three; training changes nothing."""
+    """Measure how many words of the test set each system tags per second, with one thread.
+
+    The time is the median of three runs. The systems are not trained, because training does not
+    change their speed.
+    """
     torch.set_num_threads(1)
     texts = [one.words for one in TASKS[task].load()[2]]
     rows = []
@@ -511,42 +534,42 @@ def main() -> None:
         "--task", nargs="+", choices=TASKS, default=["sagt", "hinglish", "es", "nl"]
     )
     parser.add_argument(
-        "--systems", nargs="+", default=SYSTEMS, help="or fasttext-de, a single source"
+        "--systems", nargs="+", default=SYSTEMS, help="the systems; fasttext-de is a single source"
     )
-    sizes = "train on the first so many sentences, 0 = all"
+    sizes = "train on this many sentences, the first of the task; 0 means all"
     parser.add_argument(
         "--sizes", nargs="+", type=lambda size: int(size) or None, default=[None], help=sizes
     )
     parser.add_argument(
-        "--seeds", type=int, default=3, help="of each system; with 5, votes are of 5"
+        "--seeds", type=int, default=3, help="seeds of each system; all of them vote"
     )
-    parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
+    parser.add_argument("--dim", type=int, default=100, help="dimensions of each source's vectors")
     parser.add_argument(
         "--encoder",
-        help="a pretrained model, for tuned, -tuned, -frozen and -mixed: a folder or a name on the hub",
+        help="the folder or hub name of a pretrained model, for tuned, -tuned, -frozen and -mixed",
     )
     parser.add_argument(
         "--layer",
         type=int,
         default=-1,
-        help="of the pretrained model, for -frozen; 0 = its embeddings",
+        help="the layer of the pretrained model for -frozen; 0 means its embeddings",
     )
     parser.add_argument(
         "--bfloat16",
         action="store_true",
-        help="autocast training to bfloat16, for hardware with units for it",
+        help="train with autocast to bfloat16, for hardware that supports it",
     )
     parser.add_argument(
-        "--finished", action="store_true", help="train nothing, report the runs that are there"
+        "--finished", action="store_true", help="report the finished runs without training"
     )
     parser.add_argument(
-        "--speed", action="store_true", help="train nothing, measure how fast the systems tag"
+        "--speed", action="store_true", help="measure how fast the systems tag, without training"
     )
     parser.add_argument(
         "--against", default="crf", help="the system that p-values compare the others with"
     )
     option(parser)
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=int, default=1, help="the number of processes")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
     arguments = parser.parse_args()
     if not DATA.is_dir():
@@ -557,7 +580,7 @@ def main() -> None:
     jobs = []
     for task in arguments.task:
         for system in arguments.systems:
-            seeds = 1 if system == "crf" else arguments.seeds  # it has no random numbers
+            seeds = 1 if system == "crf" else arguments.seeds  # it uses no random numbers
             jobs += [
                 (task, system, seed, size) for size in arguments.sizes for seed in range(seeds)
             ]
@@ -577,7 +600,7 @@ def main() -> None:
             train_vectors(task, arguments.systems, Vectors(task, arguments.cache, arguments.dim))
         for system in frozen.values():
             cache_layers(system, arguments.task, setup)
-    jobs.sort(key=lambda job: job[2])  # every system's first seed before the second
+    jobs.sort(key=lambda job: job[2])  # the first seed of every system, then the second
     results: Results = {}
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(run, *job, setup) for job in jobs]):
@@ -592,7 +615,7 @@ def main() -> None:
 
 
 def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
-    """Train what the systems need, before processes would each train it."""
+    """Train the vectors that the systems need, once for all processes."""
     languages = TASKS[task].languages
     single = [
         system.removeprefix("fasttext-") for system in systems if system.startswith("fasttext-")
@@ -608,7 +631,10 @@ def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
 
 
 def report(results: Results, path: Path | None, against: str) -> None:
-    """Print each task's systems: scores, vote, how surely seed 0 differs from a system's, and cost."""
+    """Print the systems of each task: scores, vote, p-value and cost; write the tables and charts.
+
+    The p-value compares seed 0 with seed 0 of the system `against`.
+    """
     columns = (
         "system",
         "sentences",
@@ -678,32 +704,35 @@ def report(results: Results, path: Path | None, against: str) -> None:
 
 
 def group_of(task: str) -> str:
-    """Name the corpora that a task is drawn with."""
+    """Return the group of corpora whose chart shows a task."""
     low = ("am", "ig", "rw", "sw", "yo")
     return "wikiann" if task in low else "conll" if task in ("es", "nl") else "code-switched"
 
 
 def label(system: str) -> str:
-    """Name a system as the documentation does."""
+    """Return the name of a system in the documentation."""
     name = LABELS.get(network(system), network(system))
     kind = beside(system)
     return name if kind is None else f"{name} + {BESIDE[kind]}"
 
 
 def beside(system: str) -> str | None:
-    """Name what stands beside a system."""
+    """Return the suffix of a system with a pretrained part, else None."""
     kind = system.rpartition("-")[2]
     return kind if kind in BESIDE and kind != system else None
 
 
 def network(system: str) -> str:
-    """Name a system without the pretrained model beside it."""
+    """Return the name of a system without the suffix of its pretrained part."""
     kind = beside(system)
     return system if kind is None else system.removesuffix(f"-{kind}")
 
 
 def order(system: str) -> tuple[int, str]:
-    """Sort systems as `LABELS` does, with the frozen layer after without, the others first."""
+    """Return a sort key of systems: first the systems outside `LABELS`, then the order of `LABELS`.
+
+    A system comes before the same system with a pretrained part.
+    """
     name = network(system)
     return (list(LABELS).index(name) if name in LABELS else -1), system
 

@@ -4,8 +4,9 @@ real words.
     python benchmarks/transliteration.py [--epochs 15] [--save FOLDER | --load FOLDER]
 
 The model learns from the training pairs of Dakshina's Hindi lexicon (Roark et al. 2020), in the
-data folder. It is tested on the lexicon's other words, and on 300 word types of real tweets with
-answers by hand: data/hinglish_ner_300.tsv, whose words `draw` drew from hinglish_ner.
+data folder. It is tested on the lexicon's other words, and on 300 word types of real tweets. Their
+answers were written by hand (data/hinglish_ner_300.tsv), and `draw` drew the words from
+hinglish_ner.
 """
 
 import argparse
@@ -47,10 +48,10 @@ class Answer(NamedTuple):
     """A word type of the tweets with its Devanagari spellings.
 
     Attributes:
-        word: In lower case.
-        draws: How many of the drawn tokens are this word.
-        language: ``hi``, ``en``, ``name``, or ``-`` for what is no word.
-        spellings: The right ones, several where the word is several words; none for ``-``.
+        word: The word in lower case.
+        draws: The number of drawn tokens that are this word.
+        language: ``hi``, ``en``, ``name``, or ``-`` for a token that is not a word.
+        spellings: The right spellings: several if the token is several words, none for ``-``.
     """
 
     word: str
@@ -60,7 +61,10 @@ class Answer(NamedTuple):
 
 
 def draw(path: Path, *, types: int = 300, seed: int = 0) -> dict[str, int]:
-    """Draw tokens of ASCII letters from hinglish_ner until so many different ones are there, in lower case."""
+    """Draw tokens from hinglish_ner until there are `types` different ones; return their counts.
+
+    The tokens consist of ASCII letters and are in lower case.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.reader(file) if len(row) == 3][1:]
     tokens = [word.lower() for _, word, _ in rows if re.fullmatch("[A-Za-z]+", word)]
@@ -94,7 +98,7 @@ def read_lexicon(split: str) -> list[tuple[str, str]]:
 
 
 def group(pairs: Sequence[tuple[str, str]]) -> Test:
-    """List each romanisation once, with all words that it stands for."""
+    """Return each romanisation once, with all of its Devanagari words."""
     words: dict[str, list[str]] = {}
     for roman, word in pairs:
         words.setdefault(roman, []).append(word)
@@ -104,7 +108,10 @@ def group(pairs: Sequence[tuple[str, str]]) -> Test:
 def error_rates(
     transliterator: Transliterator, pairs: Test, fold: Callable[[str], str] = fold_devanagari
 ) -> tuple[float, float]:
-    """Compute the character error rate and the share of right words, each pair as often as its last entry says."""
+    """Compute the character error rate and the share of right words.
+
+    The last entry of each tuple in `pairs` is its number of repetitions.
+    """
     predicted = map(fold, transliterator([source for source, _, _ in pairs]))
     rows = [
         (word, [fold(answer) for answer in answers])
@@ -116,7 +123,7 @@ def error_rates(
 
 
 def systems(model: CharacterTransliterator) -> Iterator[tuple[str, Transliterator]]:
-    """Name the systems in the order of the table."""
+    """Yield the names and functions of the systems, in the order of the table."""
     try:
         yield "ITRANS, indic-transliteration", SchemeTransliterator("itrans")
     except ImportError as error:
@@ -134,11 +141,11 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument(
-        "--every", type=int, default=1, help="train on every n-th pair only, for a quick look"
+        "--every", type=int, default=1, help="train on every n-th pair only, for a quick test"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", type=Path, help="a folder for the model")
-    parser.add_argument("--load", type=Path, help="a saved model instead of training one")
+    parser.add_argument("--save", type=Path, help="the folder to save the model in")
+    parser.add_argument("--load", type=Path, help="the folder of a saved model to use instead")
     option(parser)
     arguments = parser.parse_args()
 
@@ -171,7 +178,7 @@ def main() -> None:
     results: dict[str, dict[str, str]] = {}
     for name, transliterator in systems(model):
         start = time.process_time()
-        rates = {  # Dakshina is scored as it is spelt
+        rates = {  # Dakshina's spellings are not folded
             test: error_rates(
                 transliterator, pairs, str if test.startswith("Dakshina") else fold_devanagari
             )
