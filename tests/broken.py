@@ -1,4 +1,4 @@
-"""A small module that obeys every law, and twins of it that break one each."""
+"""A small module that obeys every law, and twins of it that break one law each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -63,7 +63,7 @@ class MultipliesByMask(Sound):
 
 
 class SelectsAfterTheWeight(Sound):
-    """The value is right, the weight's gradient is not: 0 times NaN."""
+    """The value is right, but the weight's gradient is 0 times NaN."""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         return select_valid(self.mix(select_valid(self.linear(x), mask), mask), mask)
@@ -144,7 +144,7 @@ class SumsInLowPrecision(Sound):
 
 
 class GuessesASize(Sound):
-    """Of no rows, -1 could be anything."""
+    """In a batch without rows, the size for -1 is ambiguous."""
 
     def mix(self, y: Tensor, mask: Tensor) -> Tensor:
         return super().mix(y.reshape(len(y), -1).reshape(y.shape), mask)

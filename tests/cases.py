@@ -36,13 +36,13 @@ NO_TRANSITIONS = {TRAINS: "transitions serve the loss alone"}
 
 
 def ids(rows: int, width: int) -> Batch:
-    """Ids of the toy lexicon, padding and the unknown word among them, every word somewhere."""
+    """Return ids of the toy lexicon that include padding, the unknown word and every word."""
     count = 2 + len(WORDS)
     return {"ids": torch.arange(rows * width).mul(7).remainder(count).reshape(rows, width)}
 
 
 def units(rows: int, width: int) -> Batch:
-    """Spellings of every length up to `width`, none at all included."""
+    """Return spellings of all lengths from 0 to `width`."""
     units = torch.randint(1, 11, (rows, width))
     return {
         "ids": torch.where(
@@ -52,14 +52,14 @@ def units(rows: int, width: int) -> Batch:
 
 
 def mask(rows: int, width: int) -> Tensor:
-    """A full row, an empty one, then rows with holes."""
+    """Return a mask with a full row, an empty row, and then rows with holes."""
     mask = torch.rand(rows, width) < 0.6
     mask[:1], mask[1:2] = True, False
     return mask
 
 
 def masked(name: str, dim: int) -> Callable[[int, int], Batch]:
-    """Vectors in `name`, and a mask."""
+    """Return a function that builds vectors in `name` and a mask."""
     return lambda rows, width: {
         name: torch.randn(rows, width, dim, dtype=torch.float64),
         "mask": mask(rows, width),
@@ -67,7 +67,7 @@ def masked(name: str, dim: int) -> Callable[[int, int], Batch]:
 
 
 def tagged(name: str, dim: int, num_tags: int) -> Callable[[int, int], Batch]:
-    """Vectors in `name`, tags and a mask."""
+    """Return a function that builds vectors in `name`, tags and a mask."""
     return lambda rows, width: {
         **masked(name, dim)(rows, width),
         "tags": torch.randint(num_tags, (rows, width)),
@@ -75,14 +75,14 @@ def tagged(name: str, dim: int, num_tags: int) -> Callable[[int, int], Batch]:
 
 
 def xs(*dims: int) -> Callable[[int, int], Batch]:
-    """One tensor a source."""
+    """Return a function that builds one tensor per source."""
     return lambda rows, width: {
         "xs": [torch.randn(rows, width, dim, dtype=torch.float64) for dim in dims]
     }
 
 
 def sentences(rows: int, width: int) -> Batch:
-    """Ids, tags and a mask."""
+    """Return a batch of ids, tags and a mask."""
     return {
         "inputs": ids(rows, width)["ids"],
         "tags": torch.randint(len(TAGS), (rows, width)),
@@ -94,7 +94,7 @@ Wrong = tuple[Callable[[Batch], Batch], type[Exception], str]
 
 
 def changed(name: str, change: Callable[[Any], Any], error: type[Exception], message: str) -> Wrong:
-    """Spoil an argument: what the module must say of it."""
+    """Return a change that spoils an argument, and the error that the module must raise."""
     return lambda batch: {**batch, name: change(batch[name])}, error, message
 
 
@@ -242,7 +242,7 @@ def encoder(name: str, build: Callable[[], nn.Module], **options: Any) -> Case:
 
 
 def decoder(name: str, build: Callable[[int, int], nn.Module]) -> list[Case]:
-    """The emissions of a decoder, and its loss."""
+    """Return the cases of a decoder: its emissions and its loss."""
     wrong = (short("features", 5), flat("features", "batch, word, dim"))
     unused = NO_TRANSITIONS if name.startswith("CRFDecoder") else {}
     emissions = Case(
@@ -268,7 +268,7 @@ def decoder(name: str, build: Callable[[int, int], nn.Module]) -> list[Case]:
 
 
 def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case]:
-    """The emissions of a tagger, and its loss."""
+    """Return the cases of a tagger: its emissions and its loss."""
     count = len(WORDS) + 2
     wrong = (
         outside("inputs", count, said="ids"),
@@ -305,12 +305,12 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
 def ensemble(
     build: Callable[[], pe.SequenceTagger], **options: Any
 ) -> Callable[[], pe.VotingEnsemble]:
-    """Three taggers that were built apart; their frozen tables are equal."""
+    """Return a function that builds an ensemble of three taggers with equal frozen tables."""
     return lambda: pe.VotingEnsemble([build() for _ in range(3)], **options)
 
 
 def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str) -> list[Case]:
-    """The mean loss of an ensemble, its mean probabilities, and its votes."""
+    """Return the cases of an ensemble: its mean loss, its mean probabilities and its votes."""
     wrong = (no_ids("inputs", "ids"), one_sentence)
 
     def probabilities(module, batch):
@@ -347,7 +347,7 @@ def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str)
 def fusion(
     name: str, build: Callable[[], nn.Module], layers: int = 3, hidden: int = 4, **options: Any
 ) -> Case:
-    """Hidden states of all layers, side by side on the last axis of one tensor."""
+    """Return a case with the hidden states of all layers, concatenated on the last axis."""
 
     def call(module, batch):
         return module(list(batch["states"].chunk(layers, -1)), batch["mask"])
@@ -362,7 +362,7 @@ def fusion(
 
 
 def words_of_pieces(rows: int, width: int) -> Batch:
-    """Ids of a tiny model's pieces, each a word of its own."""
+    """Return ids of a tiny model's pieces, in which each piece is one word."""
     return {"ids": torch.randint(5, 23, (rows, width)), "mask": mask(rows, width)}
 
 
@@ -380,7 +380,7 @@ def call_word_encoder(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def criterion(name: str, build: Callable[[], nn.Module]) -> Case:
-    """The loss of scores and labels; one label in seven does not count."""
+    """Return the case of a loss over scores and labels. One label in seven does not count."""
 
     def make(rows, width):
         ids = torch.arange(rows * width).reshape(rows, width)
@@ -406,7 +406,7 @@ def text_classifier() -> pe.SequenceClassifier:
 
 
 def classifier(name: str, build: Callable[[], nn.Module]) -> list[Case]:
-    """The scores of a classifier of texts, and its loss."""
+    """Return the cases of a text classifier: its scores and its loss."""
 
     def make(rows, width):
         return {
@@ -444,7 +444,7 @@ def call_pairs(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def call_joint(module: nn.Module, batch: Batch) -> Tensor:
-    """Pieces of pairs of which every other piece is the second text's."""
+    """Compute the scores of pairs in which every other piece belongs to the second text."""
     mask, ids = batch["mask"], batch["ids"]
     types = torch.arange(ids.shape[1]).remainder(2).expand_as(ids)
     return module.logits(
@@ -458,7 +458,7 @@ def call_text(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def spelled_words(rows: int, width: int) -> Batch:
-    """A character each, or a piece without a text."""
+    """Return words of one id each: a character, or a piece without a text."""
     return {"ids": torch.randint(4, 11 + len(VOCABULARY), (rows, width)), "mask": mask(rows, width)}
 
 
@@ -466,7 +466,7 @@ def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
     ids, mask = batch["ids"], batch["mask"]
     symbols = torch.stack([torch.full_like(ids, 2), ids], -1).flatten(
         1
-    )  # the mark of a word's edge before each
+    )  # the mark of a word's edge precedes each id
     index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1).long()
     twice = (part.repeat_interleave(2, 1) for part in (mask, index))
     return module(pe.Pieces(symbols, *twice, ids.shape[1]))
@@ -489,7 +489,7 @@ def laser_encoder(num_layers: int = 2, **options: Any) -> LaserEncoder:
 
 
 def token_ids(rows: int, width: int) -> Batch:
-    """Ids of pieces under the name that `LaserEncoder` has for them."""
+    """Return ids of pieces under the argument name that `LaserEncoder` uses."""
     batch = words_of_pieces(rows, width)
     return {"token_ids": batch["ids"], "mask": batch["mask"]}
 
@@ -507,7 +507,7 @@ def laser_states(name: str, call: Callable[[nn.Module, Batch], Tensor], **option
 
 
 def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) -> Case:
-    """Words of two pieces, the last one of a row perhaps of one."""
+    """Return a case of words with two pieces, where the last word of a row may have one piece."""
 
     def call(module, batch):
         mask = batch["mask"]

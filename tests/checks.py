@@ -17,7 +17,7 @@ def refused(
 
 
 class Largest(TorchDispatchMode):
-    """Notes how many numbers the largest tensor holds that any operation gave."""
+    """Records the number of elements of the largest tensor that an operation returns."""
 
     size = 0
 

@@ -1,4 +1,4 @@
-"""What every test may ask for: the data folder, and a fixed random state."""
+"""Fixtures for every test: the data folder and a fixed random state."""
 
 import os
 import sys
@@ -9,11 +9,12 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # UMAP of ten points, which compiles for a minute
+# compiling UMAP takes a minute, even for ten points
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 
 def find_data_folder() -> Path | None:
-    """Find the real data: `$POLYEMBED_DATA`, else `../shared/data` beside the repository."""
+    """Return the folder of real data, `$POLYEMBED_DATA` or else `../shared/data`, if it exists."""
     folder = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
     return folder if folder.is_dir() else None
 
@@ -33,7 +34,10 @@ def _seeded() -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    """Close what a test has drawn, as many open figures are a warning; undo what examples tell transformers."""
+    """Close the figures of a test and restore the progress bars of transformers.
+
+    Many open figures raise a warning, and examples switch the progress bars off.
+    """
     yield
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")

@@ -1,4 +1,4 @@
-"""The laws that every module obeys, each a function of a `Case` that raises if the case breaks it.
+"""The laws that every module obeys. Each law is a function of a `Case` and raises if it is broken.
 
 `cases.py` holds a case for every public module; `broken.py` holds modules that break one law each.
 """
@@ -27,24 +27,25 @@ Batch = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A module, a batch for it, and what the laws must know of both.
+    """A module, a batch for it, and the properties of both that the laws need.
 
     Attributes:
-        name: The module's class, and after a dot what is special about this case.
-        build: Makes the module, small.
-        make: From the number of rows and of words: arguments, rows on axis 0; float64, `mask` among
-            them.
-        call: From the module and the arguments to one tensor.
-        padded: The arguments with padding on axis 1: where the mask is off, or of its own zeros.
-        wordwise: Whether axis 1 of the result counts words.
+        name: The module's class, followed by a dot and the special feature of this case, if any.
+        build: Builds a small module.
+        make: Builds the arguments from the numbers of rows and of words. Rows are on axis 0,
+            numbers are float64, and a mask has the name `mask`.
+        call: Computes one tensor from the module and the arguments.
+        padded: The names of the arguments with padding on axis 1. The padding is where the mask is
+            off or, without a mask, where an id is 0.
+        wordwise: Whether axis 1 of the result is the axis of words.
         reduced: Whether the result is one number for all rows.
-        trains: Whether the module has a gradient at all.
+        trains: Whether the module has gradients.
         wide: Whether the result is float32 for narrower inputs.
-        permute: Reorders the sources of the module (in place) and of the arguments; the result must
-            stay.
-        grow: Makes the module for a lexicon.
-        wrong: What spoils the arguments -> the error's type and text.
-        exceptions: Law -> why it does not hold.
+        permute: Reorders the sources of the module (in place) and of the arguments. The result must
+            not change.
+        grow: Builds the module for a lexicon.
+        wrong: Changes that spoil the arguments, each with the type and text of the error.
+        exceptions: The laws that do not hold, each with the reason.
     """
 
     name: str
@@ -76,7 +77,7 @@ APPLIES: dict[str, Callable[[Case], bool]] = {}
 
 
 def law(applies: Callable[[Case], bool] = lambda case: True) -> Callable[[Law], Law]:
-    """Register a law, and which cases it speaks of."""
+    """Register a law and the condition for the cases to which it applies."""
 
     def register(check):
         LAWS[check.__name__] = check
@@ -224,7 +225,10 @@ def compiles_as_one_graph(case: Case, backend: str = "aot_eager") -> None:
 
 @law(lambda case: not RUNTIME_TYPES)
 def as_many_operations_for_any_batch(case: Case) -> None:
-    """No loop over rows or words in Python: a batch of any size costs as many kernels, forwards and backwards."""
+    """A batch of any size needs the same number of kernels, forwards and backwards.
+
+    The law excludes loops over rows or words in Python.
+    """
 
     def count(rows, width):
         batch = case.batch(rows, width)
@@ -233,7 +237,7 @@ def as_many_operations_for_any_batch(case: Case) -> None:
         return operations.count
 
     module = case.module()
-    count(3, 4)  # what is made once
+    count(3, 4)  # the first call does one-time work
     few, rows, words = count(3, 4), count(11, 4), count(3, 11)
     assert rows == few, f"{few} operations for 3 rows, {rows} for 11"
     assert words == few, f"{few} operations for 4 words, {words} for 11"
@@ -281,7 +285,10 @@ def sizes_zero_and_one_are_sizes(case: Case) -> None:
 
 @law(lambda case: not RUNTIME_TYPES)
 def stays_on_its_device_without_waiting(case: Case) -> None:
-    """Forward and backward on fake tensors of another device, where the host can read no value."""
+    """Run forward and backward on fake tensors of another device.
+
+    The host cannot read the values of fake tensors.
+    """
     module, batch = case.module(torch.float32).train(), case.batch(dtype=torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=False):
 
@@ -301,9 +308,10 @@ def stays_on_its_device_without_waiting(case: Case) -> None:
 
 
 def _other_device() -> torch.device:
-    """Give a device that is not the CPU, for fake tensors alone: a GPU where there is one.
+    """Return a device other than the CPU for fake tensors: a GPU, or else a registered device.
 
-    Else one is registered. Torch has one in a process, and its backward would no longer know a GPU.
+    A device is not registered beside a GPU, because torch allows one other device per process and
+    its backward pass would no longer know the GPU.
     """
     if torch.cuda.is_available():
         return torch.device("cuda", 0)
@@ -323,7 +331,7 @@ def _other_device() -> torch.device:
     return torch.device("elsewhere", 0)
 
 
-OTHER_DEVICE = _other_device()  # before the first backward counts the devices
+OTHER_DEVICE = _other_device()  # before the first backward pass counts the devices
 
 
 @law(lambda case: "mask" in case.make(1, 1) and not RUNTIME_TYPES)
@@ -405,7 +413,10 @@ def result_and_gradients(
     width: int | None = None,
     call: Callable[[nn.Module, Batch], Tensor] | None = None,
 ) -> tuple[Tensor, dict[str, Tensor | None]]:
-    """Give the result (its first `width` words), and gradients of a sum of it to parameters and float inputs."""
+    """Return the result, cut to `width` words, and the gradients of a weighted sum of it.
+
+    The gradients are with respect to the parameters and the float inputs.
+    """
     batch = each(batch, lambda x: x.detach().clone().requires_grad_(x.is_floating_point()))
     wanted = {name: value for name, value in module.named_parameters() if value.requires_grad}
     wanted |= {f"input {i}": x for i, x in enumerate(_tensors(batch)) if x.requires_grad}
@@ -427,7 +438,7 @@ def result_and_gradients(
 
 
 def _as_function(case: Case) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
-    """Turn a case into a function of its float inputs and trainable parameters."""
+    """Return a function of a case's float inputs and trainable parameters, and their values."""
     module, batch = case.module(), case.batch(2, 3)
     parameters = {
         name: value.detach() for name, value in module.named_parameters() if value.requires_grad
@@ -446,7 +457,7 @@ def _as_function(case: Case) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]
 
 
 class _Holder(nn.Module):
-    """A module under `functional_call`, whatever method of it the case calls."""
+    """A wrapper for `functional_call` whose forward method is the call of the case."""
 
     def __init__(self, module: nn.Module, call: Callable[[nn.Module, Batch], Tensor]) -> None:
         super().__init__()
@@ -458,7 +469,7 @@ class _Holder(nn.Module):
 
 
 def _spoil(x: Tensor, mask: Tensor) -> Tensor:
-    """Put into padding what must not matter: NaN, another word, no tag at all."""
+    """Fill the padding with values that must not matter: NaN, another word, or a missing tag."""
     if x.is_floating_point():
         return torch.where(mask.view(*mask.shape, *[1] * (x.dim() - mask.dim())), x, float("nan"))
     return torch.where(mask, x, -100 if x.lt(0).any() else 1)
@@ -497,7 +508,7 @@ def _assert_equal_modules(
     batch = case.batch(dtype=dtype)
     torch.testing.assert_close(
         case.call(module, batch), case.call(expected, batch)
-    )  # memory's alignment rounds
+    )  # rounding depends on the alignment of memory
 
 
 def _assert_raises(

@@ -1,4 +1,4 @@
-"""What the wheel must do without the repository: run by `make dist` in an environment of its own."""
+"""A check of the wheel without the repository, run by `make dist` in a separate environment."""
 
 import tempfile
 from pathlib import Path

@@ -22,7 +22,7 @@ def small_encoder(seed: int = 0) -> LaserEncoder:
 
 
 def parts(**changes: Any) -> dict[str, Any]:
-    """What a checkpoint holds; `changes` replace or, if None, drop a part."""
+    """Return the parts of a checkpoint; `changes` replace parts, and a change to None drops one."""
     encoder = small_encoder()
     ids = {piece: i for i, piece in enumerate(encoder.dictionary.pieces())}
     whole = {

@@ -1,4 +1,4 @@
-"""The network, as tests see it."""
+"""A replacement for the network in tests."""
 
 import io
 import ssl
@@ -8,9 +8,9 @@ from http.client import IncompleteRead
 
 
 class Server:
-    """Stands for the network: what each URL answers, and what was asked for.
+    """Replaces the network by given answers to URLs, and records the requested URLs.
 
-    An answer that is cut off ends in an exception, as http.client has it.
+    An answer that is cut off raises the same exception as in http.client.
     """
 
     def __init__(self, monkeypatch, answers, cut=()):

@@ -1,4 +1,4 @@
-"""The papers' equations as plain loops over numbers. Imports nothing from the package that it judges."""
+"""The papers' equations as plain loops over numbers, without imports from the tested package."""
 
 import itertools
 import math
@@ -33,18 +33,21 @@ def softmax(scores: Vector) -> Vector:
 
 
 def concat(xs: Matrix) -> Vector:
-    """Equation 1."""
+    """Compute equation 1."""
     return [value for x in xs for value in x]
 
 
 def linear(xs: Matrix, weights: list[Matrix]) -> Vector:
-    """Project each source and add."""
+    """Project each source, and add the projections."""
     projected = [matvec(weight, x) for weight, x in zip(weights, xs, strict=True)]
     return [sum(values) for values in zip(*projected, strict=True)]
 
 
 def attention_by_dimension(xs: Matrix, weights: list[Matrix]) -> tuple[Vector, Matrix]:
-    """Equations 2 to 4, phi = tanh: the vector, and the weight of each dimension of each source."""
+    """Compute equations 2 to 4 with phi = tanh.
+
+    Return the vector, and the weight of each dimension of each source.
+    """
     projected = [matvec(weight, x) for weight, x in zip(weights, xs, strict=True)]
     combined, alphas = [], []
     for values in zip(*projected, strict=True):
@@ -55,7 +58,7 @@ def attention_by_dimension(xs: Matrix, weights: list[Matrix]) -> tuple[Vector, M
 
 
 def attention_by_source(xs: Matrix, weights: list[Matrix], scorer: Vector) -> tuple[Vector, Vector]:
-    """Equations 2 to 4 with one weight a source: phi(x) = tanh(a . x)."""
+    """Compute equations 2 to 4 with one weight per source: phi(x) = tanh(a . x)."""
     projected = [matvec(weight, x) for weight, x in zip(weights, xs, strict=True)]
     alpha = softmax([math.tanh(dot(scorer, x)) for x in projected])
     return [dot(alpha, list(values)) for values in zip(*projected, strict=True)], alpha
@@ -124,7 +127,7 @@ def path_probabilities(
 
 
 def marginals(probabilities: dict[Path, float], num_tags: int) -> Matrix:
-    """Give the probability of each tag at each position."""
+    """Return the probability of each tag at each position."""
     length = len(next(iter(probabilities)))
     return [
         [sum(p for path, p in probabilities.items() if path[t] == j) for j in range(num_tags)]
@@ -137,7 +140,7 @@ def entropy(probabilities: dict[Path, float]) -> float:
 
 
 def valid(items: Sequence, mask: Sequence[bool]) -> list:
-    """Keep what the mask keeps: how a hole is skipped."""
+    """Return the items at the positions of the mask, without its holes."""
     return [item for item, kept in zip(items, mask, strict=True) if kept]
 
 
@@ -180,7 +183,10 @@ def layer_norm(x: Vector, weight: Vector, bias: Vector) -> Vector:
 
 
 def self_attention(xs: Matrix, weight: Matrix, bias: Vector, num_heads: int) -> Matrix:
-    """Attend over all of `xs`; the rows of `weight` are the queries', then the keys', then the values'."""
+    """Compute attention over all of `xs`.
+
+    The rows of `weight` are for the queries, then for the keys, then for the values.
+    """
     hidden = len(xs[0])
     size = hidden // num_heads
     projected = [matvec(weight, x, bias) for x in xs]
@@ -202,23 +208,23 @@ def feed_forward(
     return matvec(outer, [max(0.0, value) for value in matvec(inner, x, inner_bias)], outer_bias)
 
 
-# Two spaces of vectors laid over one another: Lample et al. 2018.
+# Alignment of two vector spaces: Lample et al. 2018.
 
 
 def cosine(a: Vector, b: Vector) -> float:
-    """0 for a zero vector."""
+    """Return the cosine of two vectors, which is 0 for a zero vector."""
     length = math.sqrt(dot(a, a)) * math.sqrt(dot(b, b))
     return dot(a, b) / length if length else 0.0
 
 
 def neighbourhood(similarities: Vector, k: int) -> float:
-    """The mean of the `k` largest: their r. 0 of none."""
+    """Return the mean of the `k` largest similarities, the paper's r, or 0 without any."""
     best = sorted(similarities, reverse=True)[:k]
     return sum(best) / len(best) if best else 0.0
 
 
 def csls(xs: Matrix, ys: Matrix, k: int) -> Matrix:
-    """Equation 3."""
+    """Compute equation 3."""
     near_xs = [neighbourhood([cosine(x, y) for y in ys], k) for x in xs]
     near_ys = [neighbourhood([cosine(x, y) for x in xs], k) for y in ys]
     return [
@@ -228,7 +234,7 @@ def csls(xs: Matrix, ys: Matrix, k: int) -> Matrix:
 
 
 def mutual_pairs(scores: Matrix) -> list[tuple[int, int]]:
-    """Rows and columns that are each other's largest; no ties expected."""
+    """Return pairs of a row and a column with each other's largest score, assuming no ties."""
     columns = [list(column) for column in zip(*scores, strict=True)]
     best = [row.index(max(row)) for row in scores]
     back = [column.index(max(column)) for column in columns]
@@ -236,7 +242,7 @@ def mutual_pairs(scores: Matrix) -> list[tuple[int, int]]:
 
 
 def squared_distance(xs: Matrix, ys: Matrix, weight: Matrix) -> float:
-    """What Procrustes makes small: |X W - Y|^2."""
+    """Return the distance that Procrustes minimises, |X W - Y|^2."""
     turned = [[dot(x, list(column)) for column in zip(*weight, strict=True)] for x in xs]
     return sum(
         (a - b) ** 2 for row, y in zip(turned, ys, strict=True) for a, b in zip(row, y, strict=True)
@@ -244,7 +250,7 @@ def squared_distance(xs: Matrix, ys: Matrix, weight: Matrix) -> float:
 
 
 def small_turn(dim: int, i: int, j: int, angle: float) -> Matrix:
-    """A rotation in the plane of two axes."""
+    """Return a rotation in the plane of two axes."""
     turn = [[float(row == column) for column in range(dim)] for row in range(dim)]
     turn[i][i] = turn[j][j] = math.cos(angle)
     turn[i][j], turn[j][i] = -math.sin(angle), math.sin(angle)
@@ -254,7 +260,10 @@ def small_turn(dim: int, i: int, j: int, angle: float) -> Matrix:
 def precision_at(
     scores: dict[str, dict[str, float]], dictionary: Sequence[tuple[str, str]], k: int
 ) -> float:
-    """The share of source words with one of their translations among the `k` best; unknown words do not count."""
+    """Return the share of source words with one of their translations among the `k` best.
+
+    Unknown words do not count.
+    """
     answers: dict[str, set[str]] = {}
     for word, translation in dictionary:
         if word in scores and translation in scores[word]:
@@ -288,7 +297,7 @@ def batch_norm(rows: Matrix, weight: Vector, bias: Vector, eps: float = 1e-5) ->
 
 
 def aif_branch(rows: Matrix, branch: dict[str, Matrix]) -> Matrix:
-    """B(C2(ReLU(B(C1(rows))))), equations 1 and 2."""
+    """Compute B(C2(ReLU(B(C1(rows))))), equations 1 and 2."""
     narrow = [matvec(branch["down"], row, branch["down_bias"]) for row in rows]
     narrow = batch_norm(narrow, branch["down_norm"], branch["down_norm_bias"])
     wide = [matvec(branch["up"], [max(0.0, x) for x in row], branch["up_bias"]) for row in narrow]
@@ -298,7 +307,10 @@ def aif_branch(rows: Matrix, branch: dict[str, Matrix]) -> Matrix:
 def aif_weight(
     sentences: list[Matrix], kinds: tuple[str, str], branches: list[dict[str, Matrix]]
 ) -> list[Matrix]:
-    """The sigmoid of equation 3: global branches see each sentence's mean, local ones each position."""
+    """Compute the sigmoid of equation 3.
+
+    Global branches read the mean of each sentence, and local branches read each position.
+    """
     total = [[[0.0] * len(x) for x in sentence] for sentence in sentences]
     for kind, branch in zip(kinds, branches, strict=True):
         if kind == "global":
@@ -317,7 +329,7 @@ def aif_weight(
 
 
 def dlfa(lower: Matrix, last: Matrix, weight: Matrix) -> Matrix:
-    """Equation 4 for one sentence."""
+    """Compute equation 4 for one sentence."""
     return [
         [a * w + b * (1 - w) for a, b, w in zip(x, y, ws, strict=True)]
         for x, y, ws in zip(lower, last, weight, strict=True)
@@ -325,7 +337,7 @@ def dlfa(lower: Matrix, last: Matrix, weight: Matrix) -> Matrix:
 
 
 def pool_words(pieces: Matrix, word_index: Sequence[int], num_words: int, pooling: str) -> Matrix:
-    """One vector a word, by a loop over words."""
+    """Return one vector per word, by a loop over words."""
     found = []
     for word in range(num_words):
         own = [piece for piece, index in zip(pieces, word_index, strict=True) if index == word]
@@ -341,13 +353,13 @@ def pool_words(pieces: Matrix, word_index: Sequence[int], num_words: int, poolin
     return found
 
 
-# Losses of labels. `None` instead of a label does not count.
+# Losses over labels. A label of `None` does not count.
 
 
 def cross_entropy(
     logits: Matrix, labels: Sequence[int | None], weights: Vector, *, label_smoothing: float = 0.0
 ) -> float:
-    """The mean by the labels' weights; smoothing gives every label an equal share."""
+    """Return the mean loss by the labels' weights; smoothing gives every label an equal share."""
     total = weight = 0.0
     for scores, label in zip(logits, labels, strict=True):
         if label is None:
@@ -366,7 +378,7 @@ def cross_entropy(
 def focal_loss(
     logits: Matrix, labels: Sequence[int | None], weights: Vector, *, gamma: float
 ) -> float:
-    """Lin et al. 2017, equation 5, and its mean by the labels' weights."""
+    """Compute equation 5 of Lin et al. 2017, and return its mean by the labels' weights."""
     total = weight = 0.0
     for scores, label in zip(logits, labels, strict=True):
         if label is None:
@@ -384,7 +396,10 @@ def focal_loss(
 def laser_sentences(
     path: object, sentences: list[list[str]]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Pooled vectors of sentences in pieces, and each sentence's states of the last layer, </s> included."""
+    """Return the pooled vectors of sentences in pieces, and each sentence's last states.
+
+    The last states are the states of the last layer, including the state of </s>.
+    """
     data = torch.load(path, weights_only=True)
     sizes, weights, ids = data["params"], data["model"], data["dictionary"]
     embedding = torch.nn.Embedding.from_pretrained(weights["embed_tokens.weight"])
@@ -406,7 +421,7 @@ def laser_sentences(
     lengths = [len(rows[i]) for i in order]
     right = torch.stack(
         [row.roll(length) for row, length in zip(left, lengths, strict=True)]
-    )  # padding to the end
+    )  # move the padding to the end
     packed = torch.nn.utils.rnn.pack_padded_sequence(embedding(right).transpose(0, 1), lengths)
     with torch.no_grad():
         states = torch.nn.utils.rnn.pad_packed_sequence(
@@ -424,7 +439,7 @@ def laser_sentences(
 
 
 def laser_layer(forwards: Matrix, backwards: Matrix, gamma: float) -> Matrix:
-    """Equation 2."""
+    """Compute equation 2."""
     return [
         [gamma * max(f, b) for f, b in zip(forward, backward, strict=True)]
         for forward, backward in zip(forwards, backwards, strict=True)
@@ -434,7 +449,7 @@ def laser_layer(forwards: Matrix, backwards: Matrix, gamma: float) -> Matrix:
 def laser_elmo(
     forwards: list[Matrix], backwards: list[Matrix], gamma: float, scores: Vector
 ) -> Matrix:
-    """Equation 3."""
+    """Compute equation 3."""
     weights = softmax(scores)
     layers = [laser_layer(f, b, gamma) for f, b in zip(forwards, backwards, strict=True)]
     return [
@@ -449,7 +464,10 @@ def laser_elmo(
 def gru(
     xs: Matrix, weight_in: Matrix, weight_hidden: Matrix, bias_in: Vector, bias_hidden: Vector
 ) -> Matrix:
-    """Each state of a GRU (Cho et al. 2014, in PyTorch's form), gates in the order reset, update, new."""
+    """Return each state of a GRU (Cho et al. 2014, in PyTorch's form).
+
+    The gates are in the order reset, update, new.
+    """
     size = len(weight_hidden[0])
     h, states = [0.0] * size, []
     for x in xs:
@@ -465,7 +483,7 @@ def gru(
 
 
 def fast_bpe(word: str, merges: list[tuple[str, str]], vocabulary: set[str]) -> list[str]:
-    """Cut one word as fastBPE does: merge, then take apart again what the vocabulary lacks."""
+    """Cut one word as fastBPE does: merge, and then split pieces that the vocabulary lacks."""
     pieces = [*word[:-1], word[-1] + "</w>"]
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     while True:

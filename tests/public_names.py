@@ -19,12 +19,12 @@ FAMILIES = [
 
 
 def describe() -> Iterator[str]:
-    """Give a line for each name; methods below their class, inherited ones where they are defined."""
+    """Yield one line per name, and methods below the class that defines them."""
     for module in (polyembed, *FAMILIES):
         yield f"# {module.__name__}"
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
-            # what a family has too is described there
+            # a name that a family also has is described there
             known = module is polyembed and any(
                 getattr(family, name, None) is value for family in FAMILIES
             )
@@ -57,7 +57,7 @@ def _of(name: str, value: object) -> Iterator[str]:
 
 
 def _signature(value: object) -> str:
-    """Give names, kinds and defaults, without annotations: these are mypy's."""
+    """Return names, kinds and defaults of arguments. Annotations are left to mypy."""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -71,7 +71,7 @@ def _signature(value: object) -> str:
 
 
 def _in_order(default: object) -> object:
-    """Show a set the same way in every process."""
+    """Return a frozen set as a sorted tuple, which is the same in every process."""
     return tuple(sorted(default)) if isinstance(default, frozenset) else default
 
 

@@ -1,8 +1,7 @@
-"""The checker of shape annotations at run time: beartype, for what is annotated with a shape and
-nothing else.
+"""The run-time checker of shape annotations: beartype, for annotations with a shape alone.
 
-mypy checks the other annotations; and many tests hand over wrong arguments on purpose, to read the
-library's own message.
+mypy checks the other annotations. In addition, many tests pass wrong arguments on purpose, to read
+the library's own message.
 """
 
 from typing import Any, get_args
@@ -12,14 +11,14 @@ from jaxtyping import AbstractArray
 
 
 def has_shape(hint: Any) -> bool:
-    """Tell whether an annotation mentions an array's shape."""
+    """Return whether an annotation mentions an array's shape."""
     return (isinstance(hint, type) and issubclass(hint, AbstractArray)) or any(
         map(has_shape, get_args(hint))
     )
 
 
 def checked(function: Any) -> Any:
-    """Decorate a function; annotations without a shape are left out."""
+    """Decorate a function with beartype, after removal of its annotations without a shape."""
     hints = getattr(function, "__annotations__", {})
     for name in [name for name, hint in hints.items() if not has_shape(hint)]:
         del hints[name]

@@ -1,4 +1,7 @@
-"""Benchmarks at small size that `make bench` does not run: that they run, and that what they compare agrees."""
+"""Benchmarks that `make bench` does not run, at small size.
+
+The benchmarks must finish, and their comparisons must agree.
+"""
 
 import contextlib
 import importlib
@@ -31,7 +34,7 @@ def load(monkeypatch):
 
 @pytest.fixture
 def run(load, monkeypatch):
-    """Run a benchmark with the options of a command line and return what it prints."""
+    """Return a function that runs a benchmark by a command line and returns its output."""
 
     def run(name, command):
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *shlex.split(command)])
@@ -53,7 +56,7 @@ def encoder(tmp_path) -> Path:
 def test_efficiency(run, tmp_path):
     sizes = "--lengths 8 16 --runs 1 --predict 20 --scores HME=100:0.5"
     printed = run("efficiency", f"--models HME 'HME, baked' {sizes} --out {tmp_path}")
-    for name in ("HME", "HME, baked"):  # a row in each table
+    for name in ("HME", "HME, baked"):  # one row in each table
         assert len(re.findall(rf"^\| {name} +\|", printed, re.MULTILINE)) >= 5
     assert "| 10 % " in printed
     assert {path.stem for path in tmp_path.glob("*.png")} == {"speed", "memory", "score"}
@@ -70,7 +73,7 @@ def test_a_ratio_far_from_the_recorded_one_is_named(load):
 
 @pytest.mark.parametrize("task", ["pos", "ner"])
 def test_zero_shot(load, run, data_folder, encoder, tmp_path, monkeypatch, task: str):
-    """Finished runs, of seconds that differ, are read and not made again."""
+    """Finished runs are read and not repeated, so the printed seconds stay the same."""
     monkeypatch.setitem(load("zero_shot").SIZES, task, (12, 4, 4))
     options = (
         f"--task {task} --encoder {encoder} --sources es --seeds 1 --cache {tmp_path / 'runs'}"
@@ -86,7 +89,7 @@ def test_zero_shot(load, run, data_folder, encoder, tmp_path, monkeypatch, task:
 
 def test_protocols(load, run, data_folder, tmp_path, monkeypatch):
     tasks = load("tagging_quality").TASKS
-    for name in ("es", "nl"):  # vectors are trained on all training sentences
+    for name in ("es", "nl"):  # word vectors are trained on all training sentences
         parts = tuple(part[:200] for part in tasks[name].load())
         monkeypatch.setitem(tasks, name, replace(tasks[name], load=lambda parts=parts: parts))
     sizes = "--sentences 20 --dev 5 --test 15 --epochs 1 --seeds 1 --lines 100 --dim 5"
@@ -123,7 +126,7 @@ def test_metaxl_step_over_a_pretrained_encoder(load, encoder):
 
 @pytest.fixture
 def quality(load, monkeypatch):
-    """The benchmark of taggers, with a task of three sentences."""
+    """Return the benchmark of taggers with a task of three sentences."""
     module = load("tagging_quality")
     sentence = TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))
     toy = module.Task(lambda: ([sentence] * 3,) * 3, (), "accuracy")
@@ -147,7 +150,8 @@ def test_tagging_quality_beside_a_pretrained_model(
     assert [len(mix.weights) for mix in mixes] == ([4] if num_layers == 4 else [])
     result = quality.run("toy", system, 0, None, setup)
     assert result["size"] == len(result["predicted"]) == 3
-    assert result == quality.run("toy", system, 0, None, setup)  # the second is read, not trained
+    # the second run is read, not trained
+    assert result == quality.run("toy", system, 0, None, setup)
 
 
 def test_a_stopped_run_of_tagging_quality_goes_on(quality, tmp_path, monkeypatch):

@@ -6,8 +6,8 @@ from cases import CASES
 from contracts import APPLIES, LAWS, Case, Law, compiles_as_one_graph
 from toys import RUNTIME_TYPES
 
-# compiled in every run, forwards and backwards; the others in the slow ones, forwards: a member or
-# two of each family, as compiling takes seconds
+# Cases compiled in every run, forwards and backwards: one or two members of each family, because
+# compiling takes seconds. The slow runs compile the others, forwards only.
 COMPILED_OFTEN = {
     "AttentionCombiner",
     "CRFDecoder.loss",
@@ -20,13 +20,13 @@ COMPILED_OFTEN = {
     "TransformerSequenceEncoder",
 }
 CLASSES = [case.name.split(".")[0] for case in CASES]
-# one case of a class, as its others differ in options alone; a pair of texts is read in two ways
+# one case per class, because the others differ in options alone; two for pairs, read in two ways
 COMPILED = COMPILED_OFTEN | {"PairClassifier", "PairClassifier.joint"}
 COMPILED |= {case.name for i, case in enumerate(CASES) if CLASSES[i] not in CLASSES[:i]}
 
 
 def pairs(*, excepted: bool) -> list:
-    """List the laws and cases that go together, those declared as exceptions apart."""
+    """List the pairs of a law and a case, either the declared exceptions or the other pairs."""
     return [
         pytest.param(
             law,

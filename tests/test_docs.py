@@ -1,4 +1,4 @@
-"""Every example that a reader can see runs: doctests of the package, Python blocks of the pages."""
+"""Every published example runs: the doctests of the package and the Python blocks of the pages."""
 
 import doctest
 import importlib
@@ -24,7 +24,7 @@ REFERENCE = ROOT / "docs" / "api"
 RESULTS = sorted(
     path for path in (ROOT / "docs" / "results").glob("*.json") if path.name != "schema.json"
 )
-# the papers' constants and versions of packages are no results
+# pages with constants of papers and versions of packages, which are not results
 OTHER_FIGURES = {"fidelity.md", "compatibility.md"}
 FIRST = [
     ROOT / "README.md",
@@ -74,7 +74,10 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Blocks of one page run one after the other, in an empty folder; ```python notest``` are left out."""
+    """Run the blocks of a page one after the other, in an empty folder.
+
+    Blocks that begin with ```python notest``` are left out.
+    """
     text = page.read_text("utf-8")
     if page == ROOT / "docs" / "index.md":  # the README's code, which runs there
         assert BLOCK.findall(text) == BLOCK.findall((ROOT / "README.md").read_text("utf-8"))
@@ -87,7 +90,7 @@ def test_pages_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_does_not_run_needs_what_is_not_here():
-    """A new ```python notest`` block says why in the table above; an old one that is gone leaves it."""
+    """The table `WHY_NOT_RUN` has one reason for each ```python notest``` block of a page."""
     pattern = re.compile(r"^ *```python (\w+)", re.MULTILINE)
     fences = {
         str(page.relative_to(ROOT)): pattern.findall(page.read_text("utf-8")) for page in PAGES
@@ -99,7 +102,7 @@ def test_what_does_not_run_needs_what_is_not_here():
 
 @pytest.fixture(scope="module")
 def results() -> ModuleType:
-    """The extension that makes tables and charts, as Sphinx loads it."""
+    """Import the extension for tables and charts, as Sphinx does."""
     pytest.importorskip("sphinx")
     sys.path.insert(0, str(ROOT / "docs" / "_ext"))
     try:
@@ -109,7 +112,7 @@ def results() -> ModuleType:
 
 
 def overhang(canvas: Any) -> list[str]:
-    """The texts of a drawing that leave its box, and the neighbouring ticks that overlap."""
+    """Return the texts outside the box of a drawing, and the overlaps of neighbouring ticks."""
     figure, renderer = canvas.figure, canvas.get_renderer()
     box = figure.bbox.padded(1)
     found = []
@@ -147,7 +150,7 @@ def test_results_are_well_formed_and_drawn(
 
     backend_agg = importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg
     monkeypatch.setattr(backend, "print_svg", measured)
-    data = results.load(path)  # checked against the schema
+    data = results.load(path)  # loading checks the schema
     for table in data["tables"].values():
         assert results.write_table(table).count("\n") == len(table["rows"]) + 1
     for chart in data.get("charts", {}).values():
@@ -208,7 +211,10 @@ def test_a_benchmark_writes_what_the_pages_show(
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_figures_stand_in_the_results(results: ModuleType, page: Path):
-    """What README and guides say was measured: each number of two decimals or more, of any on the first pages."""
+    """The measured figures in the README and in the guides occur in the results.
+
+    The test reads numbers with two decimals or more and, on the first pages, with one or more.
+    """
     prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     prose = re.sub(r"`[^`]*`|\$[^$]*\$|\b\d{4}\.\d{5}\b|Python 3\.\d+", "", prose)
     first = page in FIRST
@@ -225,7 +231,7 @@ PACKAGES = [module.name for module in pkgutil.iter_modules(polyembed.__path__)]
 
 @pytest.mark.parametrize("name", [name for name in PACKAGES if not name.startswith("_")])
 def test_the_reference_has_every_public_name(name: str):
-    """A page takes the whole of `__all__`; what has no docstring to take is described on the page by hand."""
+    """Each page includes all of `__all__`, and describes names without a docstring by hand."""
     page = (REFERENCE / f"{name}.md").read_text("utf-8")
     assert f".. automodule:: polyembed.{name}\n" in page
     assert f".. public-names:: polyembed.{name}\n" in page

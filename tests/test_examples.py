@@ -52,7 +52,7 @@ def command_line(command: str) -> Iterator[None]:
 
 
 def run(example: ModuleType, command: str) -> str:
-    """Run an example with the options of a command line and return what it prints."""
+    """Run an example by a command line and return its output."""
     with command_line(command), contextlib.redirect_stdout(io.StringIO()) as printed:
         example.main()
     return printed.getvalue()
@@ -70,7 +70,7 @@ def metaxl_options(command: str = "") -> argparse.Namespace:
 
 
 def write(path: Path, sentences: Iterable[Iterable[Sequence[str]]], space: str = "\t") -> Path:
-    """Write sentences of rows of columns, a row for each word."""
+    """Write sentences as rows of columns, with one row per word."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join("\n".join(map(space.join, rows)) for rows in sentences)
     path.write_text(f"{text}\n", "utf-8")
@@ -78,12 +78,12 @@ def write(path: Path, sentences: Iterable[Iterable[Sequence[str]]], space: str =
 
 
 def files_of(folder: Path, language: str, suffix: str = "conll") -> str:
-    """The options that name the three parts of a language's corpus."""
+    """Return the options that name the three parts of a language's corpus."""
     return " ".join(f"--{part} {folder}/{language}.{part}.{suffix}" for part in PARTS)
 
 
 def cells_of(printed: str) -> list[list[str]]:
-    """The rows of all tables."""
+    """Return the rows of all printed tables."""
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -100,7 +100,7 @@ WORDS = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> Path:
-    """Raw text of two made-up languages, tagged and labelled sentences of them, and a small BERT."""
+    """Write raw text, tagged and labelled sentences of two made-up languages, and a small BERT."""
     folder = tmp_path_factory.mktemp("world")
     order = random.Random(0)
     for language, words in WORDS.items():
@@ -125,7 +125,10 @@ def world(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def wikiann(world, tmp_path_factory) -> Path:
-    """The sentences of `world` as Rahimi et al. 2019 lay WikiAnn out: two targets, and Spanish."""
+    """Write the sentences of `world` in the layout of WikiAnn by Rahimi et al. 2019.
+
+    The languages are two targets and Spanish.
+    """
     folder = tmp_path_factory.mktemp("wikiann")
     for language, theirs in (("qu", "yy"), ("gn", "yy"), ("es", "xx")):
         (folder / language).mkdir()
@@ -137,14 +140,14 @@ def wikiann(world, tmp_path_factory) -> Path:
 
 
 def pretraining(world: Path) -> str:
-    """The same for every example, so that one encoder serves all."""
+    """Return the same options for every example, so that all examples share one encoder."""
     kept = f"--pretrain xx yy --text {world} --cache {world}/encoder"
     return f"--size tiny {kept} --max-steps 3 --seeds 1"
 
 
 @pytest.mark.parametrize("how", ["--train train.txt", "--method identical"])
 def test_align_embeddings(how: str, tmp_path, monkeypatch):
-    """Two spaces that are one another turned, and dictionaries of them; ten strings are words of both."""
+    """One space is the other rotated, with noise, and ten strings are words of both languages."""
     monkeypatch.chdir(tmp_path)
     es = torch.randn(200, 7) * torch.linspace(0.5, 2, 7)
     turn = torch.linalg.qr(torch.randn(7, 7)).Q
@@ -207,7 +210,7 @@ def test_metaxl_on_several_targets_goes_on_where_it_was_killed(world, wikiann, t
     printed = run(metaxl_ner, options)
     assert printed.count(" pieces in the extended vocabulary") == 2
     assert "| method          | source rows | qu " in printed
-    assert "gain and drop" not in printed  # of two points every correlation is 1 or -1
+    assert "gain and drop" not in printed  # every correlation of two points is 1 or -1
     assert "12 source sentences, 12 of the target" in printed
     assert "| JT, 5000 source rows | qu " in printed  # the tests against MetaXL
     paths = {target: tmp_path / target / "report.json" for target in ("qu", "gn")}
@@ -249,7 +252,7 @@ def test_metaxl_methods_by_objective(method, expected, monkeypatch):
     monkeypatch.setattr(_metaxl, "MetaXLTrainer", trainer)
     model = torch.nn.Linear(2, 2)
     model.embedder = torch.nn.Embedding(2, 4)
-    # of MetaXL, where the authors' joint training has another
+    # the network of MetaXL; the authors' joint training has another network
     assert _metaxl.make_network(model, method, metaxl_options("--authors")).residual
     options = metaxl_options("--target-weight 0.5")
     with pytest.raises(InterruptedError):
@@ -336,7 +339,7 @@ def test_sentiment_corpora_are_cut_as_the_paper_says():
 
 
 def test_some_sentences_are_spread_over_the_whole_file():
-    """Of 578 sentences, 300 were the first 300."""
+    """Regression: a choice of 300 out of 578 sentences was the first 300."""
     rows = [TaggedSentence((str(i),), ("X",)) for i in range(578)]
     found = [int(row.words[0]) for row in layer_fusion.spread([*rows, TaggedSentence((), ())], 300)]
     assert len(found) == 300
@@ -454,7 +457,7 @@ def test_adapt_code_switched_on_the_data_folder(data_folder, world, tmp_path, mo
     sizes = "--size-of-parts 8 --switch-sentences 3 --words 4 --shares 1 --epochs 1 --head-epochs 1"
     options = f"--mix sagt hinglish {sizes} --out {tmp_path}"
     printed = run(adapt_code_switched, f"{options} --control {world}/xx.txt {pretraining(world)}")
-    assert min(seen)[-1].isdigit()  # as the lines of the control end
+    assert min(seen)[-1].isdigit()  # the lines of the control text end in a number
     for cell in ("at switches %", "POS", "NER", "sentiment"):
         assert f"| {cell} " in printed
     assert is_picture(tmp_path / "hinglish" / "words.png")
@@ -469,7 +472,7 @@ LINCE = {
 
 
 def write_lince(folder: Path, task: str, part: str, rows: Sequence[tuple[str, ...]]) -> Path:
-    """Write eight sentences, each with a word of its own."""
+    """Write eight sentences with different first words."""
     first, *others = rows
     sentences = []
     for number in range(8):
@@ -501,11 +504,11 @@ def test_adapt_code_switched_on_lince(spanglish, world):
     assert all(0 <= float(cell.split()[0]) <= 100 for row in heads for cell in row[3:])
     assert ["task", "text", "epochs", "accuracy", "F1", "precision", "recall"] in rows
     saved = sorted((spanglish / "out" / "lince").glob("share-1-epochs-2-seed-*/model.safetensors"))
-    assert len({path.read_bytes() for path in saved}) == 2  # each seed adapts anew
+    assert len({path.read_bytes() for path in saved}) == 2  # each seed adapts a new encoder
 
 
 def test_lince_is_one_mix(spanglish):
-    """A sentence of a test is not adapted to."""
+    """Sentences of a test part are excluded from the text for adaptation."""
     dev = (spanglish / "lid_spaeng" / "dev.conll").read_text("utf-8").split("\n\n")[0]
     rated = dev.replace("= 0", "= 0\tpositive")
     (spanglish / "sa_spaeng" / "train.conll").write_text(f"{rated}\n\n{rated}\n")
@@ -542,7 +545,7 @@ def test_a_frozen_layer_beside_hme(world, tmp_path):
 
 @pytest.fixture
 def small_paper(monkeypatch) -> dict:
-    """The paper's recipe of `tag_code_switched` at sizes that a test can wait for."""
+    """Reduce the sizes in the paper's recipe of `tag_code_switched` for a quick test."""
     paper = tag_code_switched.RECIPES["winata2021"]
     tiny = {"hidden_size": 8, "num_heads": 2}
     for section, sizes in {
@@ -557,7 +560,10 @@ def small_paper(monkeypatch) -> dict:
 
 
 def test_the_papers_other_systems_over_two_tasks(small_paper, world, tmp_path):
-    """Table 4: parameters and scores of entities (F1) and parts of speech (accuracy), and their mean."""
+    """The table has the columns of table 4: parameters and score per task, and the mean score.
+
+    The score is F1 for entities and accuracy for parts of speech.
+    """
     for task, tags in (("ner_spaeng", ("B-PER", "O")), ("pos_spaeng", ("NOUN", "VERB"))):
         rows = [("Ana", "ne", tags[0]), ("is", "lang1", tags[1])]
         for part in ("train", "dev"):
@@ -581,7 +587,7 @@ def test_the_papers_other_systems_over_two_tasks(small_paper, world, tmp_path):
 
 
 def test_hindi_in_devanagari(small_paper, tmp_path, monkeypatch):
-    """The saved tagger spells words itself, and leaves English ones alone."""
+    """The saved tagger transliterates Hindi words itself, and does not change English words."""
     (tmp_path / "pairs.tsv").write_text("kam\tकाम\t3\nnam\tनाम\t1\n", "utf-8")
     rows = [("kam", "hi", "NOUN"), ("song", "en", "NOUN"), ("@ana", "rest", "X")] * 2
     train = write(tmp_path / "train.conll", [rows] * 6)
@@ -677,7 +683,10 @@ def test_a_key_of_a_recipe_that_nothing_takes_is_named(example, section, monkeyp
 
 
 def test_the_matrix_language():
-    """By Winata 2021's table 1: English for Spanish-English entities, Spanish for its parts of speech."""
+    """The first language follows table 1 of Winata 2021.
+
+    It is English for Spanish-English entities, and Spanish for Spanish-English parts of speech.
+    """
     order = tag_code_switched.matrix_first
     assert order(["es", "en", "ca", "pt"], [], "ner_spaeng") == ["en", "es", "ca", "pt"]
     assert order(["es", "en", "ca", "pt"], [], "pos_spaeng") == ["es", "en", "ca", "pt"]
@@ -694,7 +703,10 @@ SAME = {
 
 @pytest.fixture(scope="module")
 def parallel(tmp_path_factory) -> Path:
-    """Pairs of three languages, word for word, tagged sentences and raw text of two, and test pairs for retrieval."""
+    """Write sentence pairs of three languages, translated word for word, and retrieval test pairs.
+
+    Two of the languages also have tagged sentences and raw text.
+    """
     folder = tmp_path_factory.mktemp("parallel")
     order = random.Random(0)
 
@@ -715,7 +727,8 @@ def parallel(tmp_path_factory) -> Path:
             tagged = [[SAME[other][i] for i in row] for row in sentences(12)]
             tagged = [[(word, names.get(word, "O")) for word in words] for words in tagged]
             write(folder / f"{other}.{part}.conll", tagged)
-    test = [rows[0], *sentences(20)]  # the first is in the text, under the same number
+    # the first sentence is also in the text, under the same number
+    test = [rows[0], *sentences(20)]
     for side, language in (("spa", "es"), ("eng", "en")):
         (folder / f"tatoeba.spa-eng.{side}").write_text("\n".join(texts(test, language)), "utf-8")
     return folder
@@ -723,7 +736,7 @@ def parallel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def small_laser(parallel) -> Path:
-    """Pretrain a tiny encoder; a second call reads it."""
+    """Pretrain a tiny encoder, and check that a second call reads it."""
     pytest.importorskip("sacremoses")
     folder = parallel / "encoder"
     options = f"--size tiny --text {parallel} --tatoeba {parallel} --max-steps 20 --cache {folder}"
@@ -749,7 +762,7 @@ def test_pretrained_laser_opens(small_laser):
 
 
 def test_pretraining_goes_on(parallel, tmp_path, monkeypatch):
-    """A run that was killed comes to the very weights of one that was not."""
+    """A continued run after an interruption has exactly the weights of an uninterrupted run."""
     pytest.importorskip("sacremoses")
     monkeypatch.setattr(pretrain_laser, "SAVE_STEPS", 2)
     save, saved = torch.save, []
@@ -804,7 +817,7 @@ def test_laser_zero_shot(protocol: str, parallel, small_laser, tmp_path):
 
 @pytest.fixture
 def conll2003(tmp_path) -> Path:
-    """Write English and German files as CoNLL-2003 has them, with IOB1 entities."""
+    """Write English and German files in the format of CoNLL-2003, with IOB1 entities."""
     english = "-DOCSTART- -X- -X- O\n\nAnn NNP I-NP I-PER\n“Bo NN|SYM I-NP B-PER\n"
     german = "-DOCSTART- -X- -X- -X- O\n\nIn in APPR B-PC O\nÖls Öls NE I-NC I-PER\n"
     for end in ("train", "testa", "testb"):
@@ -814,7 +827,7 @@ def conll2003(tmp_path) -> Path:
 
 
 def laser_data(folder: Path, command: str) -> list[Corpus]:
-    """Read the files of a folder as the LASER example does."""
+    """Read the files of a folder in the same way as the LASER example."""
     return read_corpora(parsed(laser_zero_shot, f"--data {folder}/nowhere {folder} {command}"))
 
 
@@ -829,7 +842,7 @@ def test_english_and_german_of_the_shared_task(conll2003):
 
 @pytest.mark.parametrize("aligned", ["", "--aligned"])
 def test_vectors_of_one_space_stay_as_they_are(aligned: str, tmp_path):
-    """MUSE's own files are aligned: a rotation by identical words would move them."""
+    """Files of MUSE are already aligned, and a rotation by identical words would move them."""
     for language, text in (("es", "sol 1 0\nno 0 1\n"), ("nl", "zon 1 0\nno 1 1\n")):
         (tmp_path / f"{language}.vec").write_text(text)
     command = f"--vectors es={tmp_path}/es.vec nl={tmp_path}/nl.vec {aligned}"

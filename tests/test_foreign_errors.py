@@ -1,4 +1,4 @@
-"""What is no tensor, of another precision, out of range or of a wrong shape is named at a module's entrance."""
+"""Errors that name an argument of wrong type, precision, range or shape at a module's entrance."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,8 @@
-"""What only a GPU can show: the same numbers there, forwards that never make the host wait, and
-training that moves what it needs."""
+"""Tests that need a GPU.
+
+The numbers equal the CPU's, forward passes do not make the host wait, and training moves its inputs
+to the GPU.
+"""
 
 import copy
 import warnings
@@ -26,7 +29,8 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _all_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # recurrent layers take it
+    # recurrent layers use TF32 by default
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def to_gpu(values: Tensor) -> Tensor:
@@ -47,7 +51,7 @@ def test_same_gradients_as_on_the_cpu(case: Case):
     module, batch = case.module(), case.batch()
     for part in module.modules():
         if isinstance(part, nn.RNNBase):
-            part.train()  # in evaluation cuDNN keeps nothing for a gradient
+            part.train()  # in evaluation mode cuDNN computes no gradient
     expected = result_and_gradients(case, copy.deepcopy(module), batch)[1]
     found = result_and_gradients(case, module.to(GPU), each(batch, to_gpu))[1]
     for name, gradient in expected.items():
@@ -68,7 +72,7 @@ LOOKS_FOR_PADDING = ("SequenceClassifier.pieces", "PairClassifier.joint", "Pretr
 def test_forward_does_not_wait(case: Case):
     module, batch = case.module(torch.float32).to(GPU), case.batch(dtype=torch.float32)
     batch = each(batch, to_gpu)
-    case.call(module, batch)  # what is built on first use
+    case.call(module, batch)  # the first call builds some parts
     try:
         with warnings.catch_warnings(action="ignore"):  # torch calls this mode a prototype
             torch.cuda.set_sync_debug_mode("error")

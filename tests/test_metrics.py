@@ -42,7 +42,11 @@ def test_entities(tags: str, conll: str, strict: str):
 
 
 def test_macro_f1():
-    """2 of 3 are a, and of those named so; 1 is b, of 2 named so; c is never found. Each counts alike."""
+    """The three labels have equal weights in the mean.
+
+    Label a has 2 hits in 3 gold and 3 predicted labels. Label b has 1 hit in 1 gold and 2 predicted
+    labels. Label c has 0 hits.
+    """
     gold = [["a", "a"], ["a"], ["b"], ["c"]]
     predicted = [["a", "b"], ["a"], ["b"], ["a"]]
     assert macro_f1(gold, predicted) == pytest.approx((2 * 2 / (3 + 3) + 2 * 1 / (2 + 1) + 0) / 3)

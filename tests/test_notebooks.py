@@ -1,4 +1,4 @@
-"""The notebooks as files, and away from their folder; `make docs` runs every cell of them in a kernel."""
+"""The notebooks as files, and outside their folder; `make docs` runs every cell in a kernel."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_they_are_valid_and_stripped(name: str):
 
 
 def test_one_runs_in_another_folder_and_leaves_nothing_there(tmp_path, monkeypatch):
-    """As a script, and with warnings as errors; it writes files."""
+    """The notebook runs as a script with warnings as errors, and removes the files it writes."""
     monkeypatch.chdir(tmp_path)
     before = sorted(FOLDER.iterdir())
     exec(compile(code("6_alignment"), "6_alignment", "exec"), {"__name__": "__main__"})

@@ -1,4 +1,4 @@
-"""The public surface: its names, that every module is under the laws, and what importing it costs."""
+"""The public surface: its names, the laws on its modules, and the cost of its import."""
 
 import ast
 import importlib
@@ -16,7 +16,7 @@ from torch import nn
 import polyembed
 
 LIGHT = {"polyembed", "jaxtyping", "numpy", "torchcrf"}
-"""What may be imported beside torch, what torch imports itself and the standard library."""
+"""Packages that may be imported besides torch, the imports of torch, and the standard library."""
 
 
 def test_type_checkers_see_the_names_that_are_loaded():
@@ -34,7 +34,10 @@ def test_type_checkers_see_the_names_that_are_loaded():
 
 
 def test_names_and_signatures_are_those_written_down():
-    """A change of the public surface shows in a review: python tests/public_names.py > tests/public_names.txt."""
+    """The file of names and signatures shows changes of the public surface in a review.
+
+    The command is python tests/public_names.py > tests/public_names.txt.
+    """
     written = Path(__file__).with_name("public_names.txt").read_text("utf-8").splitlines()
     assert list(public_names.describe()) == written
 
@@ -46,7 +49,7 @@ def test_the_version_is_the_same_everywhere():
 
 
 def test_every_public_module_is_under_the_laws():
-    """In subpackages too; the base of a family is under them by its members."""
+    """This includes modules in subpackages. The members of a family cover its base class."""
     public = [
         getattr(family, name)
         for family in public_names.FAMILIES
@@ -60,9 +63,9 @@ def test_every_public_module_is_under_the_laws():
 
 
 def imported_with_the_package() -> list[str]:
-    """List the modules that stand in a new process after the package, and did not after torch."""
+    """List the modules that the package imports in a new process in addition to torch."""
     program = (
-        # torch itself brings some
+        # torch itself imports some modules
         "import sys, torch; before = set(sys.modules); import polyembed; "
         "print(*sorted(set(sys.modules) - before))"
     )
@@ -73,7 +76,7 @@ def imported_with_the_package() -> list[str]:
 
 
 def test_importing_loads_nothing_heavy():
-    """By name, so that no other package slips in; by number, so that none grows unseen."""
+    """The names exclude new packages, and the number limits the growth of the known packages."""
     modules = imported_with_the_package()
     packages = {name.split(".")[0] for name in modules}
     known = LIGHT | set(sys.stdlib_module_names)

@@ -1,5 +1,6 @@
-"""The documentation in a browser: no page scrolls sideways on a phone or on a screen, in light and
-in dark.
+"""The documentation in a browser: no page scrolls sideways on a phone or on a screen.
+
+The tests use the light and the dark theme.
 
 Needs a site (`make docs`) and a Chromium (`apt-get install chromium-headless-shell`, or any other);
 without either the tests skip.
@@ -69,7 +70,7 @@ def browser() -> str:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A folder that a local server shows, with the site in it: frames of one origin may be measured."""
+    """Serve a folder with the site in it, because only frames of one origin may be measured."""
     folder = tmp_path_factory.mktemp("frames")
     (folder / "site").symlink_to(SITE, target_is_directory=True)
     handler = functools.partial(Quiet, directory=folder)
@@ -107,7 +108,7 @@ def test_no_page_scrolls_sideways(
     found = json.loads(html.unescape(match[1]))
     assert {(one["page"], one["width"]) for one in found} == set(frames)
     assert [one for one in found if one["wide"] > one["width"]] == []
-    for one in found:  # text and background are far apart, and the theme is the one asked for
+    for one in found:  # text and background are far apart, and the theme is as requested
         paper, ink = (
             sum(map(int, re.findall(r"\d+", one[part])[:3])) for part in ("background", "color")
         )

@@ -1,4 +1,4 @@
-"""The example that pretrains a small encoder: what it leaves, and what it leaves out."""
+"""The example that pretrains a small encoder: its files, and the languages that it omits."""
 
 import json
 import lzma
@@ -17,7 +17,7 @@ pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]
 
 
 def write_languages(folder: Path) -> None:
-    """Write English and Amharic packed, Spanish as it is."""
+    """Write compressed files of English and Amharic, and a plain file of Spanish."""
     for language, count, seed in (("en", 120, 1), ("es", 400, 2), ("am", 60, 3)):
         lines = build_texts(count, seed)
         if language == "am":
@@ -55,7 +55,7 @@ def test_small_encoder(tmp_path, monkeypatch, capsys):
     model = XLMRobertaForMaskedLM.from_pretrained(folder)
     assert perplexity(model, tokenizer, TEXTS, max_length=64) < len(tokenizer)
 
-    monkeypatch.setattr(example, "adapt_masked_lm", None)  # the second call trains nothing
+    monkeypatch.setattr(example, "adapt_masked_lm", None)  # the second call does not train
     assert encoder() == folder
     command = f"example.py --size tiny --text {tmp_path} --cache {folder} --max-steps 30"
     monkeypatch.setattr("sys.argv", f"{command} --languages en es am --leave-out am".split())

@@ -1,4 +1,4 @@
-"""Tagging a corpus on a cluster of two workers: every row once, also where a worker is killed."""
+"""Tagging of a corpus on a cluster of two workers: each row once, even if a worker is killed."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def command(options: dict[str, str]) -> list[str]:
 
 @pytest.fixture
 def run(options, monkeypatch):
-    """Call the example's `main` in this process, up to where a cluster would start."""
+    """Return a function that calls the example's `main` in this process, without a cluster."""
 
     def run(**changes):
         given = options | {f"--{name}": value for name, value in changes.items()}
@@ -61,7 +61,7 @@ def worker(options):
 
 
 def write_corpus(folder: Path, *, files: int = 1, rows: int = 3, row_group: int = 3):
-    """Write sentences of words that are all unseen and different, and give them."""
+    """Write and return sentences that begin with different unseen words."""
     sentences = [[f"w{i}", *SENTENCES[i % len(SENTENCES)]] for i in range(files * rows)]
     for number in range(files):
         part = range(number * rows, (number + 1) * rows)
@@ -73,7 +73,7 @@ def write_corpus(folder: Path, *, files: int = 1, rows: int = 3, row_group: int 
 
 
 def read(folder: Path) -> dict[int, tuple[list[str], list[str]]]:
-    """Give words and tags by id; an id that stands twice is an error."""
+    """Return words and tags by id, and check that each id occurs once."""
     found = {}
     for path in sorted(folder.rglob("*.parquet")):
         for row in pq.ParquetFile(path).read().to_pylist():
@@ -83,7 +83,7 @@ def read(folder: Path) -> dict[int, tuple[list[str], list[str]]]:
 
 
 def workers() -> Iterator[int]:
-    """Give the processes of Ray's workers that tag."""
+    """Yield the ids of Ray's worker processes that tag."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if path.read_bytes().startswith(b"ray::MapWorker"):
@@ -93,7 +93,7 @@ def workers() -> Iterator[int]:
 
 
 def test_a_killed_worker_loses_and_doubles_nothing(tagger, options, worker, run, capsys):
-    """Nor is anything done again that was tagged before."""
+    """Rows that were tagged before are not tagged again."""
     corpus, tagged = Path(options["--input"]), Path(options["--output"])
     sentences = write_corpus(corpus, files=4, rows=2000, row_group=250)
     worker.tag(example.list_tasks(worker.source, worker.target)[5])

@@ -1,4 +1,4 @@
-"""A masked language model of one layer, its tokenizer, texts of its words, and a spy on its batches."""
+"""A masked language model of one layer, its tokenizer, texts, and a recorder of its batches."""
 
 import random
 
@@ -13,7 +13,7 @@ WORDS = ["gato", "perro", "casa", "runs", "sleep", "sleeping", "the", "runs."]
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """XLM-R's kind: a unigram model, words told by their leading mark."""
+    """Return a tokenizer like XLM-R's: a unigram model with a mark at the start of a word."""
     core = Tokenizer(models.Unigram([(piece, -1.0) for piece in SPECIAL + PIECES], unk_id=3))
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     core.post_processor = processors.TemplateProcessing(
@@ -71,7 +71,7 @@ NAMES = ("input_ids", "labels", "attention_mask")
 
 
 class Spy:
-    """Writes down the batches that a model is given."""
+    """Records the batches of a model."""
 
     def __init__(self, model: nn.Module, *, stop: int | None = None) -> None:
         self.batches: list[dict[str, torch.Tensor]] = []
@@ -84,7 +84,7 @@ class Spy:
         self.batches.append({name: kwargs[name].clone() for name in NAMES if name in kwargs})
 
     def originals(self, start: int = 0, stop: int | None = None) -> list[tuple[int, ...]]:
-        """Give the rows before masking, without special pieces."""
+        """Return the rows before masking, without special pieces."""
         rows = []
         for batch in self.batches[start:stop]:
             whole = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])

@@ -1,4 +1,4 @@
-"""Tiny random encoders of transformers, and tokenizers in their public layouts, made without a network."""
+"""Tiny random encoders of transformers, and tokenizers in public layouts, without a network."""
 
 import json
 from collections.abc import Callable
@@ -41,7 +41,7 @@ BERT_LAYOUT = processors.TemplateProcessing(
 
 
 def word_piece_tokenizer(max_length: int | None = None):
-    """A fast tokenizer as BERT's."""
+    """Return a fast tokenizer like BERT's."""
     from transformers import PreTrainedTokenizerFast
 
     rules = Tokenizer(
@@ -57,7 +57,7 @@ def word_piece_tokenizer(max_length: int | None = None):
 
 
 def slow_tokenizer(folder: Path):
-    """XLM's, which has no fast one: byte pairs in files."""
+    """Return XLM's tokenizer, which reads byte pairs from files and has no fast version."""
     from transformers import XLMTokenizer
 
     pieces = [
@@ -84,7 +84,7 @@ def slow_tokenizer(folder: Path):
 
 
 def _model(name: str, **options) -> Callable[..., nn.Module]:
-    """Return what builds a model of transformers, of other sizes where it is given some."""
+    """Return a function that builds a model of transformers, with changed sizes if given."""
 
     def build(**sizes):
         import transformers
@@ -131,7 +131,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def tiny_model(name: str, *, seed: int = 0, **sizes) -> nn.Module:
-    """A model with random weights, the same for the same seed, in evaluation mode."""
+    """Return a model in evaluation mode, with random weights that depend on the seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return {**MODELS, **CAUSAL_MODELS}[name](**sizes).eval()

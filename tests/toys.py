@@ -1,4 +1,4 @@
-"""Small stand-ins that are enough like the real thing: vectors, sub-word pieces, a word encoder, sentences."""
+"""Small replacements for real parts: vectors, sub-word pieces, a word encoder, sentences."""
 
 import zlib
 from collections.abc import Sequence
@@ -22,7 +22,10 @@ NEW_WORDS = ["songs", "cuando", "मुझे"]
 SENTENCES = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]]
 
 RUNTIME_TYPES = hasattr(CharCNN.forward, "__wrapped__")
-"""Whether jaxtyping checks annotations in this run: it then speaks before our own checks, and nothing compiles."""
+"""Whether jaxtyping checks annotations in this run.
+
+Its errors then precede the library's own errors, and modules do not compile.
+"""
 
 own_words = pytest.mark.skipif(RUNTIME_TYPES, reason="jaxtyping speaks before our own checks")
 compiles = pytest.mark.skipif(
@@ -31,7 +34,7 @@ compiles = pytest.mark.skipif(
 
 
 class ToyVectors(Configurable):
-    """Vectors that depend on the word alone, for every word."""
+    """A source of vectors for all words, which depend on the word alone."""
 
     def __init__(self, dim: int, seed: int = 0) -> None:
         self.dim = dim
@@ -44,7 +47,7 @@ class ToyVectors(Configurable):
 
 
 class ToyPieces(Configurable):
-    """Pieces of two characters at most; id 0 is unknown."""
+    """Pieces of at most two characters. The id 0 is for unknown pieces."""
 
     def __init__(self, dim: int, num_pieces: int = 17) -> None:
         self.dim = dim
@@ -62,7 +65,7 @@ class ToyPieces(Configurable):
 
 
 class ToyWordEncoder(WordEmbedder):
-    """A contextual embedder: the sum of a word's piece vectors, and of its sentence's, so that context counts."""
+    """A contextual embedder: the sum of the piece vectors of a word and of its sentence."""
 
     def __init__(self, embedding_dim: int, num_pieces: int = 17) -> None:
         super().__init__()
@@ -99,7 +102,7 @@ class ToyWordEncoder(WordEmbedder):
 
 
 def toy_bpe_tokenizer() -> FastBPETokenizer:
-    """Byte pairs of the toy words, 23 pieces in all."""
+    """Return a tokenizer with byte pairs of the toy words and 23 pieces in total."""
     merges = [
         "m e</w>",
         "g u",
@@ -137,7 +140,7 @@ def toy_lexicon() -> Lexicon:
 
 
 def toy_table(dim: int, num_embeddings: int = 9) -> SourceEmbedding:
-    """A trained table of the toy words, or of as many others."""
+    """Return a trainable table of `num_embeddings` rows, for the toy words and numbered words."""
     lexicon = Lexicon(
         [*WORDS, *(f"w{i}" for i in range(len(WORDS), num_embeddings))][: num_embeddings - 2]
     )
@@ -145,7 +148,7 @@ def toy_table(dim: int, num_embeddings: int = 9) -> SourceEmbedding:
 
 
 def toy_corpus(repetitions: int = 8) -> list[TaggedSentence]:
-    """A task that any tagger learns: the tag is the word's language, `O` for the song."""
+    """Return a task that any tagger learns: the tag is the word's language, or `O` for the song."""
     tags = dict(zip(WORDS, ["B-ES", "I-ES", "B-EN", "O", "B-ES", "B-EN", "I-ES"], strict=True))
     sentences = [
         TaggedSentence(tuple(words), tuple(tags[word] for word in words)) for words in SENTENCES

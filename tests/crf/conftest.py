@@ -1,4 +1,4 @@
-"""Random scores of three tags, for rows of four words."""
+"""Fixtures with random scores of three tags for rows of four words."""
 
 import pytest
 import torch

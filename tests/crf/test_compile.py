@@ -1,4 +1,4 @@
-"""Under the compiler: one graph for every length, and the same numbers."""
+"""The CRF under `torch.compile`: one graph for every length, and the same numbers."""
 
 import pytest
 import torch

@@ -30,7 +30,7 @@ def is_bioes(path: list[str]) -> bool:
     ids=["bio", "bioes"],
 )
 def test_all_paths_of_four(constraints: pe.Constraints, tags: list[str], holds: Callable):
-    """The rules allow what the scheme allows; a CRF gives the rest no probability, and all of it to them."""
+    """The rules allow the paths of the scheme, and a CRF's probability is on these paths alone."""
     paths = torch.tensor(list(itertools.product(range(len(tags)), repeat=4)))
     allowed = torch.tensor([holds([tags[tag] for tag in path]) for path in paths.tolist()])
     assert 0 < allowed.sum() < len(paths)
@@ -52,7 +52,7 @@ def test_all_paths_of_four(constraints: pe.Constraints, tags: list[str], holds: 
 def test_a_sentence_without_a_path_is_named():
     crf = pe.CRF(3, constraints=pe.Constraints.bio(["O", "B-X", "I-X"]))
     emissions = torch.zeros(2, 3, 3)
-    emissions[1, 0, :2] = -torch.inf  # only I-X is left, and it cannot begin
+    emissions[1, 0, :2] = -torch.inf  # only I-X is left, which cannot begin a sentence
     rule = r"^emissions of row 1 contain NaN or forbid every path$"
     refused(ValueError, rule, crf.decode, emissions)
     assert crf.decode_tensor(emissions).ge(0).all(1).tolist() == [True, False]
@@ -67,7 +67,7 @@ def test_saved_with_the_decoder(tmp_path):
 
 
 def test_custom_constraints():
-    """Tags that must alternate; or end with the first."""
+    """The first rules let tags alternate, and the second rules end with the first tag."""
     constraints = pe.Constraints([[0, 1], [1, 0]])
     crf = pe.CRF(2, constraints=constraints)
     assert crf.decode(torch.tensor([[[0.0, 9.0], [0.0, 9.0], [0.0, 1.0]]])) == [[1, 0, 1]]

@@ -1,4 +1,4 @@
-"""The CRF as a module: what it adds to the functions."""
+"""The CRF as a module: its additions to the functions."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,7 @@
-"""The partition against the textbook's loop, to the third derivative: in probabilities, logs and chunks, under vmap."""
+"""The partition function against the textbook's loop, up to the third derivative.
+
+The tests run in probabilities, in logarithms, in chunks and under vmap.
+"""
 
 import pytest
 import torch
@@ -16,7 +19,11 @@ NUM_TAGS = 3
 
 @pytest.fixture(params=["probabilities", "logs", "chunks"])
 def way(request, monkeypatch) -> str:
-    """Run in float64 probabilities, as on a CPU; in logs, as where those do not hold; in chunks, as on a GPU."""
+    """Select the computation: float64 probabilities, logarithms, or logarithms in chunks.
+
+    A CPU uses probabilities, or logarithms where the probabilities are out of range. A GPU uses
+    chunks.
+    """
     if request.param != "probabilities":
         monkeypatch.setattr(partition, "in_probabilities", lambda *_: None)
     if request.param == "chunks":
@@ -53,7 +60,7 @@ def test_marginals_are_the_gradient(way, arguments):
 
 
 def test_derivatives_to_the_third(way, arguments):
-    """Backward twice, as a trainer goes; and each way of ``torch.func``."""
+    """Check two backward passes, as in a trainer, and the derivatives of ``torch.func``."""
     emissions, transitions = (x.requires_grad_() for x in arguments)
     assert torch.autograd.gradcheck(ours, arguments, fast_mode=True)
     assert torch.autograd.gradgradcheck(ours, arguments, fast_mode=True)
@@ -68,7 +75,10 @@ def test_derivatives_to_the_third(way, arguments):
 
 
 def test_the_ways_of_a_bilevel_trainer_agree(way, arguments):
-    """Reverse over reverse, forward over reverse, reverse over forward: one mixed second derivative."""
+    """Three orders of differentiation have the same mixed second derivative.
+
+    The orders are reverse over reverse, forward over reverse, and reverse over forward.
+    """
     emissions, transitions = arguments
     way = torch.randn_like(transitions)
 
@@ -83,10 +93,10 @@ def test_the_ways_of_a_bilevel_trainer_agree(way, arguments):
 
 
 def test_probabilities_know_their_limits():
-    """Scores that float64 cannot hold as probabilities go through logs, and come out right."""
+    """Scores beyond the range of float64 probabilities are computed correctly, in logarithms."""
     emissions, mask = torch.zeros(1, 3, 2, dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool)
-    emissions[0, 0] = torch.tensor([0.0, -800.0])  # far behind after the first word,
-    emissions[0, 2] = torch.tensor([-2000.0, 0.0])  # and far ahead after the last
+    emissions[0, 0] = torch.tensor([0.0, -800.0])  # tag 1 is far behind after the first word
+    emissions[0, 2] = torch.tensor([-2000.0, 0.0])  # and far ahead after the last word
     never = torch.tensor([[0.0, -5000.0], [-5000.0, 0.0]], dtype=torch.float64)
     log_z, unary, _ = partition_and_marginals(emissions, mask, never)
     torch.testing.assert_close(log_z, by_loop(emissions, mask, never))
@@ -108,7 +118,10 @@ def _agree(emissions: Tensor, transitions: Tensor) -> None:
 
 
 def test_a_finite_score_that_no_probability_holds_is_not_taken_for_forbidden():
-    """The best path never changes its tag; one that does falls behind by more than a float64 can say."""
+    """A path with a change of tag has a finite score, but its probability is 0 in float64.
+
+    The best path never changes its tag.
+    """
     emissions = torch.zeros(1, 60, 2, dtype=torch.float64)
     emissions[0, 1:-1, 0] = -90.0
     emissions[0, 0, 1] = -1e3
@@ -116,7 +129,10 @@ def test_a_finite_score_that_no_probability_holds_is_not_taken_for_forbidden():
 
 
 def test_messages_that_meet_far_behind_are_not_lost():
-    """Each message is in range and their product is not: three tags that never change, two of which are forbidden."""
+    """Each message is in range, but their product is not.
+
+    The chain has three tags that never change. Two of the tags are forbidden in one half each.
+    """
     reach = 5
     emissions = torch.zeros(1, 2 * reach + 1, 3, dtype=torch.float64)
     emissions[0, :, 1] = -90.0

@@ -1,4 +1,7 @@
-"""Scores and probabilities of paths against all paths, on every mask of four, eager and compiled."""
+"""Scores and probabilities of paths against enumeration, on every mask of four words.
+
+The tests run eagerly and compiled.
+"""
 
 import itertools
 import math
@@ -26,7 +29,7 @@ def close(found: Tensor, expected: list) -> None:
 
 
 def chains(rows: Tensor) -> list[list]:
-    """Keep the valid positions of each row, as the papers' equations have it."""
+    """Return the valid positions of each row, as in the papers' equations."""
     pairs = zip(rows.tolist(), MASKS.tolist(), strict=True)
     return [oracles.valid(row, mask) for row, mask in pairs]
 
@@ -50,7 +53,7 @@ def test_equal_the_loops_and_the_sums_over_all_paths(emissions, tags, scores):
 
 
 def test_the_entropy_of_a_long_certain_chain_is_not_lost():
-    """A difference of 25,000s in float32 would lose it."""
+    """A difference of two values near 25,000 would lose the entropy in float32."""
     certain, mask = torch.zeros(2, 500, 5), torch.ones(2, 500, dtype=torch.bool)
     certain[..., 1] = 50.0
     flat = [torch.zeros(5, 5), torch.zeros(5), torch.zeros(5)]
@@ -97,7 +100,7 @@ def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str):
 
 @pytest.mark.parametrize("what", ["a tag everywhere", "an emission"])
 def test_entropy_and_its_gradient_where_something_is_forbidden(emissions, scores, what: str):
-    """By enumeration: the same as of the probabilities of all paths, differentiated by torch."""
+    """The reference is the entropy of all enumerated paths, differentiated by torch."""
     arguments = forbid(what, emissions[:1], scores)
     paths = torch.tensor(list(itertools.product(range(NUM_TAGS), repeat=4)))
     rows = arguments[0].expand(len(paths), -1, -1)
@@ -113,7 +116,7 @@ def test_entropy_and_its_gradient_where_something_is_forbidden(emissions, scores
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_finite_scores_do_not_forbid(dtype: torch.dtype):
-    """-1e20 is a score; only -inf forbids."""
+    """A score of -1e20 does not forbid a path. Only -inf forbids it."""
     emissions = torch.zeros(1, 3, 2, dtype=dtype)
     emissions[0, 1] = -1e20
     never = torch.tensor([[0.0, -1e20], [-1e20, 0.0]], dtype=dtype)
@@ -127,7 +130,7 @@ def test_finite_scores_do_not_forbid(dtype: torch.dtype):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_sums_beyond_all_numbers_are_defined(sign: int):
-    """Scores of 3e38 count as 1e28: sums of any length are finite, and so are their gradients."""
+    """Scores of 3e38 count as 1e28, so that sums of any length and their gradients are finite."""
     emissions = torch.full((2, 300, 3), sign * 3e38).requires_grad_()
     transitions = torch.full((3, 3), sign * 3e38)
     ends, mask = torch.full((2, 3), sign * 3e38), torch.ones(2, 300, dtype=torch.bool)

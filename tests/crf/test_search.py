@@ -1,4 +1,4 @@
-"""The best path, the k best and random ones against all paths, on every mask of four."""
+"""The best path, the k best and random paths against enumeration, on every mask of four words."""
 
 import itertools
 import math
@@ -17,7 +17,10 @@ WAYS = ("numpy", "one chunk", "chunks")
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch) -> str:
-    """Take NumPy's way, as on a CPU, or PyTorch's in one chunk or in several, as on a GPU."""
+    """Select the search: NumPy's, as on a CPU, or PyTorch's in one chunk or in several.
+
+    A GPU uses PyTorch's search.
+    """
     if request.param == "chunks":
         monkeypatch.setattr(best, "chunk_length", lambda _: 2)
         monkeypatch.setattr(best, "BLOCK", 1000)
@@ -29,7 +32,7 @@ def search(way: str, *arguments: Tensor) -> Tensor:
 
 
 def ranked(emissions: Tensor, scores: tuple[Tensor, ...]) -> list[list[tuple[oracles.Path, float]]]:
-    """Rank all paths of each row by their probability."""
+    """Return all paths of each row with their probabilities, the most probable path first."""
     lists = [score.tolist() for score in scores]
     rows = []
     for row, mask in zip(emissions.tolist(), MASKS.tolist(), strict=True):
@@ -50,7 +53,7 @@ def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str):
 
 @pytest.mark.parametrize("kind", ["any", "few values", "forbidden"])
 def test_the_ways_agree_on_long_chains(kind: str, way: str):
-    """Scores of few values tie all the time: the same path then says that ties are broken alike."""
+    """Scores with few values have many ties, so equal paths show that ties are broken alike."""
     scores = [torch.randn(shape) for shape in ((53, 50, 7), (7, 7), (7,), (7,))]
     if kind == "few values":
         scores = [x.round() for x in scores]
@@ -66,14 +69,14 @@ def test_the_ways_agree_on_long_chains(kind: str, way: str):
 def test_the_lower_tag_at_the_last_difference_wins(way: str):
     full, ends = torch.ones(1, 4).bool(), torch.zeros(2, 2)
     assert search(way, torch.zeros(1, 4, 2), full, torch.zeros(2, 2), *ends).eq(0).all()
-    # two paths of 1 + 1 - 1 and of 1: the last tag decides
+    # the paths' scores are 1 + 1 - 1 and 1: the last tag decides
     emissions, transitions = torch.eye(2).flip(0)[None], torch.tensor([[0.0, 0.0], [-1.0, 0.0]])
     assert search(way, emissions, full[:, :2], transitions, *ends).tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, 3e38, -math.inf])
 def test_scores_that_spoil_longer_chains(way: str, score: float):
-    """Transitions mean nothing to a chain of one word, whatever stands beside it; and nobody is warned."""
+    """Scores that spoil longer chains do not matter to a chain of one word, and do not warn."""
     emissions = torch.tensor([0.0, 1.0, 0.0]).expand(3, 4, 3)
     mask = torch.arange(4) < torch.tensor([1, 4, 2])[:, None]
     transitions = torch.full((3, 3), score)
@@ -103,7 +106,10 @@ def test_best_paths_are_the_best_of_all(emissions, scores):
 
 
 def test_samples_follow_the_distribution(emissions, scores):
-    """Of 5,000 paths of each row each comes as often as its probability says, to five standard deviations."""
+    """Each path is drawn as often as its probability says, within five standard deviations.
+
+    The sample has 5,000 paths per row.
+    """
     count, generator = 5_000, torch.Generator().manual_seed(0)
     found = sample(emissions, MASKS, *scores, count, generator=generator)
     assert found[:, ~MASKS].eq(-100).all()
@@ -137,7 +143,7 @@ def test_no_positions_and_no_rows(scores, way: str, rows: int, width: int):
 
 
 def test_long_chains_keep_their_precision():
-    """In float32, against float64: the paths' log-probabilities do not drift with the length."""
+    """The best paths in float32 and in float64 are equal, as scores do not drift with length."""
     emissions, transitions = 1000 + 3 * torch.randn(1, 2000, 5), torch.randn(5, 5)
     ends, mask = torch.zeros(2, 5), torch.ones(1, 2000, dtype=torch.bool)
     found = n_best(emissions, mask, transitions, *ends, k=3)

@@ -33,12 +33,12 @@ def scores(tags: int, forbidden: float = 0.0, seed: int = 0) -> Scores:
     found = [2 * torch.randn(x, generator=generator, dtype=torch.float64) for x in shapes]
     chance = torch.rand(tags, tags, generator=generator)
     found[1][chance < forbidden] = -math.inf
-    found[1].fill_diagonal_(0.5)  # a path is left
+    found[1].fill_diagonal_(0.5)  # at least one path is left
     return found[0], found[1], found[2], found[3]
 
 
 def paths(row: int, values: Scores) -> Iterator[tuple[list[int], tuple[int, ...], float]]:
-    """The places of a row's words, and each path with its weight."""
+    """Yield each path of a row, with the positions of the row's words and the path's weight."""
     emissions, transitions, start, end = values
     places = MASK[row].nonzero()[:, 0].tolist()
     for path in itertools.product(range(emissions.shape[2]), repeat=len(places)):
@@ -85,7 +85,7 @@ def test_long_chains_in_float32_are_those_of_float64():
     wide = [x.double() for x in (*values, *ends)]
     other = crf.span_log_probs(wide[0], mask, *wide[1:], BIO).log_probs
     torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
-    steep = [1e4 * x for x in values]  # beyond what probabilities hold
+    steep = [1e4 * x for x in values]  # beyond the range of probabilities
     found = crf.span_log_probs(steep[0], mask, steep[1], *ends, BIO).log_probs
     assert not found.isnan().any()
     assert bool((found <= 1e-2).all())

@@ -1,4 +1,4 @@
-"""A file with a given content."""
+"""A fixture that writes a file with a given content."""
 
 from collections.abc import Callable
 from pathlib import Path

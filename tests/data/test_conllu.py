@@ -42,7 +42,7 @@ def test_syntactic_words(tokens: Path):
         ("feats", ("Case=Nom|Number=Sing", "_", "_")),
         ("feats:Number", ("Sing", MISSING_TAG, MISSING_TAG)),
         ("misc", ("CSID=DE", "_", "Lang=de")),
-        ("misc:CSID", ("DE", "TR", MISSING_TAG)),  # the second word has that of its token
+        ("misc:CSID", ("DE", "TR", MISSING_TAG)),  # the second word has the key of its token
         ("misc:Lang", (MISSING_TAG, MISSING_TAG, "de")),
     ],
 )
@@ -61,5 +61,5 @@ def test_sagt(data_folder: Path, split: str, sentences: int, words: int):
     assert all({"sent_id", "text"} <= sentence.metadata.keys() for sentence in read)
     languages = Counter(language for sentence in read for language in sentence.languages or ())
     assert set(languages) == {"TR", "DE", "MIXED", "LANG3", "OTHER"}
-    # README.upstream: tokens of CSID=OTHER, and only these, have no Lang
+    # by README.upstream, exactly the tokens with CSID=OTHER have no Lang
     assert sum(s.tags.count(MISSING_TAG) for s in read) == languages["OTHER"]

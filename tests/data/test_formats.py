@@ -1,4 +1,4 @@
-"""The smaller formats: words with tags behind them, comma-separated, dictionaries, tweets, WikiAnn."""
+"""The smaller formats: inline tags, CSV, dictionaries, labelled tweets and WikiAnn."""
 
 from collections import Counter
 from collections.abc import Callable

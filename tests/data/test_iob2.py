@@ -1,4 +1,4 @@
-"""IOB1 as IOB2: the same entities, and every one begins with B."""
+"""Conversion of IOB1 to IOB2: the entities stay the same, and each one begins with B."""
 
 from itertools import pairwise, product
 
@@ -12,7 +12,10 @@ SENTENCES = [tags for length in range(6) for tags in product(LABELS, repeat=leng
 
 
 def chunks(tags: tuple[str, ...]) -> list[tuple[str, int, int]]:
-    """The chunks by conlleval's rules (startOfChunk and endOfChunk), O before the first word and after the last."""
+    """Return the chunks by conlleval's rules, startOfChunk and endOfChunk.
+
+    The words before the first and after the last count as O.
+    """
     found, start = [], 0
     words = [("O", ""), *((tag[0], tag[2:]) for tag in tags), ("O", "")]
     for position, ((before, type_before), (now, type_now)) in enumerate(pairwise(words)):
@@ -24,7 +27,7 @@ def chunks(tags: tuple[str, ...]) -> list[tuple[str, int, int]]:
 
 
 def written(found: list[tuple[str, int, int]], length: int, *, iob1: bool) -> tuple[str, ...]:
-    """The labels of chunks; in IOB1, B only directly after a chunk of the same type."""
+    """Return the labels of chunks. IOB1 has B only directly after a chunk of the same type."""
     labels = ["O"] * length
     for type_, start, end in found:
         labels[start:end] = [f"I-{type_}"] * (end - start)

@@ -1,4 +1,4 @@
-"""LinCE: ten tasks read, predictions written."""
+"""LinCE: reading of its ten tasks, and writing of predictions."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What every reader does: sentences by format, line ends, encodings, and errors that name a line."""
+"""Common features of all readers: formats, line ends, encodings, and errors that name a line."""
 
 from collections.abc import Callable
 from functools import partial

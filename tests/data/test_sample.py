@@ -1,4 +1,4 @@
-"""The bundled sample is what its documentation says."""
+"""The bundled sample agrees with its documentation."""
 
 import re
 from collections import Counter, defaultdict

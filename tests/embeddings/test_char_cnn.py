@@ -23,10 +23,10 @@ def expected(cnn: pe.CharCNN, characters: list[int]) -> list[float]:
 
 @torch.no_grad()
 def test_words_of_all_lengths_side_by_side(cnn: pe.CharCNN):
-    """Shorter than a kernel, as long, and longer."""
+    """The words are shorter than a kernel, as long as a kernel, and longer."""
     words = [[3, 4, 5, 6, 7], [8], [], [9, 10], [3, 8, 8, 5, 12, 11, 2, 1, 7]]
     ids = torch.tensor([[*word, *[0] * (9 - len(word))] for word in words])
-    cnn.embedding.weight.data[0] = float("nan")  # the padding's row counts for nothing
+    cnn.embedding.weight.data[0] = float("nan")  # the padding's row is not used
     rows = torch.tensor([expected(cnn, word) for word in words], dtype=torch.float64)
     torch.testing.assert_close(cnn(ids), rows)
     assert [convolution.out_channels for convolution in cnn.convolutions] == [3, 2, 2]

@@ -16,7 +16,7 @@ def xs() -> list[torch.Tensor]:
 
 
 def rows(xs: list[torch.Tensor]) -> list[list[list[float]]]:
-    """Turn tensors by source into vectors by thing and source."""
+    """Convert one tensor per source into lists of vectors by item and source."""
     return [[x[i].tolist() for x in xs] for i in range(len(xs[0]))]
 
 

@@ -1,4 +1,4 @@
-"""Words by the features of their surface: the formula."""
+"""The formula for word vectors from the features of the surface."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Meta-embeddings: their combiner over their embedders, of both kinds; and parts with names."""
+"""Meta-embeddings: the combiner over embedders of both kinds, and parts with names."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""From pieces to a word."""
+"""Pooling of the pieces of a word."""
 
 import oracles
 import pytest

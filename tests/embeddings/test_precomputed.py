@@ -1,4 +1,4 @@
-"""Each word type computed once: in a batch, or for all."""
+"""Vectors that are computed once per word type, in a batch or for the whole lexicon."""
 
 import torch
 from cases import hierarchical
@@ -64,7 +64,7 @@ def test_baked_numbers_are_the_embedders_in_evaluation_mode(monkeypatch):
 
 
 def test_a_word_costs_one_row_whatever_was_baked():
-    """As many kernels for ten sources, pieces and characters as for one table."""
+    """A baked embedder of many sources, pieces and characters needs as many kernels as a table."""
 
     def operations(embedder):
         with Operations() as counted:

@@ -22,7 +22,7 @@ def test_rows_are_the_sources_and_special_rows_are_zero():
 
 
 class Numbers:
-    """A row of a word's number."""
+    """A source whose rows repeat the number that the word spells."""
 
     dim = 101
 

@@ -15,7 +15,7 @@ def characters(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
 
 
 def test_a_word_is_its_encoded_spelling():
-    """Also after an average of weights in time, which is of numbers alone."""
+    """A moving average of the weights over time does not change the spellings."""
     lexicon = toy_lexicon()
     averaged = AveragedModel(characters(lexicon), multi_avg_fn=get_ema_multi_avg_fn(0.9))
     embedder = averaged.module

@@ -1,4 +1,4 @@
-"""The linear path: what a hand-featured CRF computes, and that it learns, is saved and exports."""
+"""The linear path, as in a CRF with hand-made features: scores, training, saving and export."""
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ def test_features_left_out_in_training_keep_the_mean():
     assert totals.mean().item() == pytest.approx(3.0, abs=0.15)
     assert torch.equal(
         layer.eval()(ids[:1]), torch.full((1, 2), 3.0)
-    )  # padding's row counts for nothing
+    )  # the padding's row is not used
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -99,6 +99,6 @@ def test_it_exports():
     refused(TypeError, rule, export_program, linear_tagger(deep=True).eval())
     tagger = fill(linear_tagger())
     ids, mask = tagger.encode([*SENTENCES, ["me"]])
-    mask[0, 0] = False  # a hole
+    mask[0, 0] = False  # a hole in the mask
     found, expected = export_program(tagger).module()(ids, mask)[0], tagger.emissions(ids, mask)
     torch.testing.assert_close(found[mask], expected[mask], rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""LoRA of peft inside an encoder: it reads as peft's own model, trains alone, is saved, and MetaXL goes through it."""
+"""LoRA of peft inside an encoder: the outputs of peft, training, saving, and MetaXL steps."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def lora(model: nn.Module | None = None, **options: object):
-    """A PeftModel with adapters that do something: B does not start at zero."""
+    """Return a PeftModel whose adapters have an effect, because B does not start at zero."""
     model = tiny_model("bert", **NO_DROPOUT) if model is None else model
     settings = {"r": 2, "target_modules": ["query", "value"], "init_lora_weights": False}
     return peft.get_peft_model(model, peft.LoraConfig(**{**settings, **options}))
@@ -78,7 +78,7 @@ def loha() -> nn.Module:
 
 
 def experts() -> nn.Module:
-    """An adapter of parameters, which are no layers."""
+    """Return a model with an adapter on parameters outside linear layers."""
     from transformers import Qwen3MoeConfig, Qwen3MoeModel
 
     sizes = dict.fromkeys(("num_experts_per_tok", "num_key_value_heads"), 2)

@@ -35,7 +35,7 @@ def stored(
 def test_reads_what_the_encoder_computes(tmp_path, held):
     encoder = build_encoder(pooling="mean")
     expected = encoder(encoder.encode(SENTENCES)[0])
-    encoder.train()  # it runs in evaluation mode all the same
+    encoder.train()  # its features are computed in evaluation mode anyway
     store = cache_features(encoder, iter(SENTENCES[:held]), tmp_path / "store", batch_size=2)
     assert store.get(["me gusta"]) is None
     embedder = CachedEmbedder(encoder, store, normalize=None)
@@ -46,7 +46,7 @@ def test_reads_what_the_encoder_computes(tmp_path, held):
 
 
 def test_a_row_that_is_computed_in_low_precision_rounds_no_other(tmp_path):
-    """The first row's dtype was that of the batch."""
+    """Regression: the batch had the dtype of its first row."""
     embedder = stored(tmp_path)
     alone = embedder.encode([["me"]])[0].features[0]
     embedder.encoder.bfloat16()

@@ -17,7 +17,7 @@ def build(name: str, **options) -> pe.PretrainedWordEncoder:
 
 @pytest.mark.parametrize("name", CAUSAL_MODELS)
 def test_later_words_and_padding_change_nothing(name):
-    """No keys and values are kept."""
+    """The model does not keep keys and values."""
     encoder, seen = build(name), []
     encoder.model.register_forward_hook(lambda *found: seen.append(found[-1].past_key_values))
     whole = encoder(encoder.encode([WORDS])[0])

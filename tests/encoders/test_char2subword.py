@@ -1,4 +1,4 @@
-"""Rows of a table from characters: spelling, the equation, and the fit."""
+"""Table rows that are computed from characters: spelling, the equation, and the fit."""
 
 import math
 
@@ -22,7 +22,7 @@ QUICK = {"num_train_epochs": 20, "batch_size": 8, "learning_rate": 5e-3}
 
 
 def table() -> torch.Tensor:
-    """Small rows around a point, as encoders have them, and padding behind."""
+    """Return small rows around a common point, as in encoders, with padding rows at the end."""
     generator = torch.Generator().manual_seed(0)
     return 0.05 * torch.randn(len(VOCABULARY) + 5, DIM, generator=generator) + 0.03
 
@@ -33,20 +33,20 @@ def module(**options) -> Char2Subword:
 
 
 def test_the_equation():
-    """Each place read by its own weights, projected, scaled and moved."""
+    """Each position has its own readout weights, and the sum is projected, scaled and shifted."""
     ours = module(num_places=4).double()
     nn.init.normal_(ours.mean)
     nn.init.constant_(ours.scale, 0.3)
     surface = PieceSurface("bacen", True)
     ids = ours.spell([surface])
     states = ours.transformer(ours.characters(ids.long()), None)[0]
-    # the fourth place's weights serve those further on
+    # later positions use the weights of the fourth
     read = sum(state @ ours.readout[min(i, 3)] for i, state in enumerate(states))
     read = read + ours.readout_bias
     expected = ours.mean + 0.3 * (ours.projection.weight @ read.clamp(min=0) + ours.projection.bias)
     torch.testing.assert_close(ours(ids)[0], expected)
     others = PieceSurface("bacen", False), PieceSurface("nacen", True), PieceSurface("abcen", True)
-    for vector in ours(ours.spell(others)):  # the edge, the characters and their order count
+    for vector in ours(ours.spell(others)):  # the edge, the characters and their order matter
         assert not torch.allclose(vector, expected)
 
 
@@ -63,7 +63,10 @@ def test_spelling():
 
 
 def test_rows_are_found():
-    """Counted here row by row: the cosine to the own row is above that to every other row."""
+    """The accuracy is the share of spellings whose nearest row is their own row.
+
+    The test counts these rows one by one.
+    """
     ours = module()
     found = ours.fit_to(table(), VOCABULARY, **QUICK)
     parts = found.trained, found.held_out

@@ -1,4 +1,4 @@
-"""An encoder that reads characters, against the same encoder over the rows of its table."""
+"""An encoder over characters against the same encoder over a table of the computed rows."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def encoder(name: str = "bert", unit: str = "piece", module=None, **options) -> 
 
 
 def spelled_model(ours: pe.CharWordEncoder, name: str) -> nn.Module:
-    """The same model with a table whose rows are what the characters give."""
+    """Return the same model with a table of the rows that the characters give."""
     model = tiny_model(name)
     with torch.no_grad():
         for i, surface in enumerate(piece_surfaces(TOKENIZER)):
@@ -67,7 +67,7 @@ def test_words_are_one_unit_each():
     ("name", "unit"), [("bert", "word"), ("xlm-roberta", "piece"), ("modernbert", "piece")]
 )
 def test_long_sentences_are_read_in_windows(name, unit):
-    """Every window as the model alone reads it; a limit counts units, not characters."""
+    """Each window equals the result of the model alone. The limit counts units, not characters."""
     ours = encoder(name, unit, max_length=10)
     words = ["me", "gus", "la", "a", "b", "c", "can", "song"] * 3
     found = ours(ours.encode([words, words[:5]])[0])

@@ -1,4 +1,4 @@
-"""Layer fusion against loops over equations 1-4, float64, all branches and both readings."""
+"""Layer fusion in float64 against loops over equations 1-4, for all branches and both readings."""
 
 import copy
 from itertools import chain
@@ -14,7 +14,7 @@ import polyembed as pe
 from polyembed.encoders import AIF, SingleLayer
 from polyembed.encoders.fusion import MaskedBatchNorm
 
-# figure 4: without a branch, the other one stands there twice
+# figure 4: the other branch is used twice in place of a missing one
 BRANCHES = {"both": ("global", "local"), "global": ("global",) * 2, "local": ("local",) * 2}
 MASK = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 0, 0, 0, 0]], dtype=torch.bool)
 
@@ -25,7 +25,7 @@ def states() -> list[Tensor]:
 
 
 def shaken(module: nn.Module) -> nn.Module:
-    for parameter in module.parameters():  # norms and biases that are not their neutral selves
+    for parameter in module.parameters():  # norms and biases are not neutral either
         nn.init.normal_(parameter)
     return module.double()
 
@@ -47,7 +47,7 @@ def weight_by_loops(aif: AIF, x: Tensor) -> Tensor:
 def test_aif_is_equations_1_to_3(states, branches):
     aif, x = shaken(AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
     expected = weight_by_loops(aif, x)
-    # a sentence without words takes no part in the statistics, nor does NaN in padding
+    # a sentence without words and NaN in padding do not change the statistics
     spoilt = torch.cat([torch.where(MASK[..., None], x, float("nan")), x[:1]])
     mask = torch.cat([MASK, torch.zeros(1, 5, dtype=torch.bool)])
     torch.testing.assert_close(aif.weight(spoilt, mask)[mask], expected)
@@ -64,7 +64,7 @@ def test_dlfa_is_equation_4(states, weighting, branches, lower):
     dlfa = shaken(pe.DLFA(6, lower, **options)).train()
     mean = (states[lower] + states[-1]) / 2
     weights = weight_by_loops(dlfa.aif, mean)
-    if weighting == "literal":  # AIF(W), not its sigmoid
+    if weighting == "literal":  # AIF(W) itself, not the sigmoid in it
         weights = mean[MASK] * weights
     layers = states[lower][MASK], states[-1][MASK]
     expected = oracles.dlfa(*(part.tolist() for part in (*layers, weights)))
@@ -89,7 +89,7 @@ def test_a_batch_without_variance_uses_running_statistics(rows):
 def test_the_norm_is_torchs_over_valid_positions():
     ours, theirs = shaken(MaskedBatchNorm(6)).train(), nn.BatchNorm1d(6).double().train()
     theirs.load_state_dict({**ours.state_dict(), "num_batches_tracked": torch.tensor(0)})
-    for training in (True, True, True, False):  # at last by the running statistics
+    for training in (True, True, True, False):  # the last pass uses the running statistics
         x = torch.randn(3, 5, 6, dtype=torch.float64)
         found, expected = ours.train(training)(x, MASK)[MASK], theirs.train(training)(x[MASK])
         torch.testing.assert_close(found, expected)
@@ -107,7 +107,8 @@ def test_average_and_last(states):
     torch.testing.assert_close(pe.LayerAverage()(states), torch.stack(states).mean(0))
     torch.testing.assert_close(pe.LayerAverage([1, -1])(states), (states[1] + states[3]) / 2)
     assert torch.equal(pe.LastLayer()(states), states[3])
-    large = [torch.full((1, 1, 1), 6e4, dtype=torch.float16)] * 2  # their sum is infinite
+    # their sum is infinite in float16
+    large = [torch.full((1, 1, 1), 6e4, dtype=torch.float16)] * 2
     assert torch.equal(pe.LayerAverage()(large), large[0])
 
 

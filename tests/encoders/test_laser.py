@@ -1,4 +1,4 @@
-"""LASER's encoder against the released recipe in plain PyTorch, and against checkpoints that are none."""
+"""LASER's encoder against the released recipe in plain PyTorch, and on wrong checkpoints."""
 
 import argparse
 import os
@@ -92,7 +92,7 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path, new, monkeypatch):
 
 
 KIND, PARTS = r"be a whole LASER 1 or 2 checkpoint", r"hold parts that fit together, got [\s\S]*"
-BAD = [  # what a checkpoint holds, and what is said of it
+BAD = [  # the changed parts of a checkpoint, and the expected error
     ({"params": None}, KIND),
     (
         {"params": {**SIZES, **OPTIONS, "embed_dim": 320}},

@@ -1,4 +1,4 @@
-"""Sentence vectors: the order, the batches, processes, and the numbers of the released recipe."""
+"""Sentence vectors: the numbers of the released recipe, batches, and nearest sentences."""
 
 import oracles
 import pytest
@@ -34,7 +34,7 @@ def test_batches_change_nothing(sentences):
     for row, text in enumerate(TEXTS):
         alone = sentences(sentences.tokenizer.text_pieces([text]))[0].detach()
         torch.testing.assert_close(found[row], alone)
-    sentences.register_forward_hook(lambda *args: args[-1].half())  # as autocast on a GPU
+    sentences.register_forward_hook(lambda *args: args[-1].half())  # as under autocast on a GPU
     torch.testing.assert_close(sentences.encode(TEXTS), found, atol=1e-3, rtol=0)
 
 

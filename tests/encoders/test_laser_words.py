@@ -35,7 +35,7 @@ def words(name: str, **options) -> torch.nn.Module:
 
 
 def by_equations(module, pieces: pe.Pieces, row: int) -> list[list[float]]:
-    """The vectors of one sentence's pieces, before a word's are pooled."""
+    """Return the vectors of one sentence's pieces, before the pooling to words."""
     valid = pieces.piece_mask[row]
     ids = pieces.piece_ids[row][valid]
     if isinstance(module, BPEBow):
@@ -100,7 +100,7 @@ def test_what_is_frozen_does_not_train(name, freeze, left):
 
 
 def test_what_is_shared_is_frozen_after_loading_too(tmp_path):
-    """The first of its modules said whether it trains."""
+    """Regression: a shared part was frozen or not as in the first of its modules."""
     encoder = small_encoder()
     parts = BPEBow(encoder.embed_tokens), LaserTop(encoder, freeze="all")
     pe.MetaEmbedding.concat(parts).save_pretrained(tmp_path)
@@ -110,7 +110,7 @@ def test_what_is_shared_is_frozen_after_loading_too(tmp_path):
 
 
 def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder):
-    """One dictionary is saved once."""
+    """The encoder and the tokenizer share a dictionary, which is saved once."""
     path = "subwords/sentencepiece_wiki8k/nlwiki.8k.2023-11-17.model"
     tokenizer = SentencePieceTokenizer(open_sentencepiece(data_folder / path))
     dictionary = tokenizer.dictionary

@@ -1,4 +1,4 @@
-"""Models opened by a folder, a name or a file; and folders that hold less than they should."""
+"""Models opened by a folder, a name or a file, and folders with missing parts."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +46,7 @@ def test_a_folder_without_its_tokenizer(tmp_path):
 
 
 def test_missing_weights_are_not_made_up(tmp_path):
-    """Transformers fills them with random numbers."""
+    """Transformers would fill missing weights with random numbers."""
     saved(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))

@@ -18,7 +18,7 @@ from polyembed.encoders.pooling import (
 
 INDEX = torch.tensor(
     [[-1, 0, 0, 1, 3, -1, -1], [-1, 2, 0, 0, 2, 1, -1], [-1] * 7]
-)  # a gap, out of order, no word
+)  # rows with a gap, with words out of order, and without words
 
 
 def by_loops(hidden: Tensor, index: Tensor, num_words: int, pooling: str) -> Tensor:
@@ -50,7 +50,7 @@ def test_pieces_of_no_word_do_not_matter(pooling):
     (gradient,) = torch.autograd.grad(found.square().sum(), spoilt)
     assert gradient.isfinite().all()
     assert not gradient[INDEX == -1].any()
-    beyond = torch.where(INDEX == 3, 9, INDEX)  # more words than are asked for
+    beyond = torch.where(INDEX == 3, 9, INDEX)  # more words than the requested number
     fewer = pool_words(hidden, beyond, 3, pooling=pooling)
     torch.testing.assert_close(fewer, found[:, :3])
     for shape, count in (((0, 7), 2), ((3, 0), 2), ((3, 7), 0)):
@@ -60,7 +60,7 @@ def test_pieces_of_no_word_do_not_matter(pooling):
 
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)
 def test_nan_in_a_word_is_not_hidden(pooling):
-    """The maximum of a piece of NaN was 0, as if the word had none."""
+    """Regression: the maximum over pieces of NaN was 0, as if the word had no pieces."""
     hidden = torch.tensor([[[float("nan")], [1.0], [float("nan")], [5.0], [6.0]]])
     found = pool_words(hidden, torch.tensor([[0, 0, 0, 1, 1]]), 2, pooling=pooling)
     assert found[0, 0].isnan().all()

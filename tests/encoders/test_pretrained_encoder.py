@@ -1,4 +1,4 @@
-"""Any transformers model as word vectors, on tiny random ones of ten families."""
+"""Models of transformers as word vectors, on tiny random models of ten families."""
 
 import copy
 import json
@@ -69,7 +69,10 @@ LAYERS = {"xlm": "attentions", "t5": "encoder.block", "gpt2": "h.0", "deberta-v3
 
 @pytest.mark.parametrize(("name", "layers"), LAYERS.items())
 def test_the_embedding_layer_is_frozen_whatever_its_names_are(name, layers):
-    """XLM's norm was trained, GPT-2's positions, and all of T5, whose table is called "shared"."""
+    """Regression: the norm of XLM, the positions of GPT-2 and all of T5 were trained.
+
+    The table of T5 is called "shared".
+    """
     model = build("T5", "EncoderModel", **T5) if name == "t5" else tiny_model(name)
     ours = pe.PretrainedWordEncoder(model, TOKENIZER, freeze="embeddings")
     trained = {name for name, parameter in ours.model.named_parameters() if parameter.requires_grad}
@@ -79,13 +82,13 @@ def test_the_embedding_layer_is_frozen_whatever_its_names_are(name, layers):
 
 
 def test_the_embeddings_of_canine_are_frozen():
-    """It has no table of pieces, and raised."""
+    """Regression: freezing raised an error, because CANINE has no table of pieces."""
     ours = pe.PretrainedWordEncoder(build("Canine", **SMALL), freeze="embeddings")
     assert not any(p.requires_grad for p in ours.model.char_embeddings.parameters())
 
 
 def test_canine_takes_an_empty_sentence_beside_others():
-    """The model takes no row of fewer than four pieces."""
+    """The model itself refuses rows of fewer than four pieces."""
     model = transformers.CanineModel(transformers.CanineConfig(**SMALL))
     ours = pe.PretrainedWordEncoder(model, transformers.CanineTokenizer()).eval()
     together, alone = (ours(ours.encode(x)[0]) for x in ([["me", "gusta"], []], [["me", "gusta"]]))
@@ -93,7 +96,10 @@ def test_canine_takes_an_empty_sentence_beside_others():
 
 
 def test_the_windows_of_a_sentence_do_not_depend_on_its_batch():
-    """RoBERTa counts positions from after the padding's; the tokenizer's side has no effect."""
+    """RoBERTa's positions begin after the id of padding.
+
+    The tokenizer's sides of padding and of truncation have no effect.
+    """
     left, model = word_piece_tokenizer(), tiny_model("xlm-roberta", max_position_embeddings=16)
     left.padding_side = left.truncation_side = "left"
     short = pe.PretrainedWordEncoder(model, left).eval()
@@ -118,7 +124,7 @@ def test_a_long_sentence_does_not_pad_the_short_ones_to_a_window():
 
 
 def test_the_text_part_of_a_model_that_sees_pictures():
-    """Gemma 3 from 4B on: its configuration has no hidden size of its own."""
+    """Gemma 3 from 4B on is such a model. Its configuration has a hidden size only in its parts."""
     from transformers import Gemma3Config, Gemma3Model
 
     sight = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
@@ -133,7 +139,7 @@ def test_the_text_part_of_a_model_that_sees_pictures():
 
 
 def test_the_tokenizer_of_another_model():
-    """Ids beyond the table ended in an IndexError, on a GPU in a failed assertion."""
+    """Regression: ids beyond the table raised an IndexError, or failed an assertion on a GPU."""
     ours = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=10), TOKENIZER).eval()
     message = r"^tokenizer must be the model's, which has 10 pieces, got one that gives the id 12$"
     refused(ValueError, message, ours.encode, [["me", "song"]])
@@ -142,7 +148,7 @@ def test_the_tokenizer_of_another_model():
 
 @pytest.mark.parametrize("name", ["T5", "UMT5"])
 def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name):
-    """It was opened as the whole, whose decoder had no weights."""
+    """Regression: the encoder was opened as the whole model, whose decoder had no weights."""
     model = build(name, "EncoderModel", **T5)
     ours = pe.PretrainedWordEncoder(model, TOKENIZER, fusion=pe.ScalarMix(3)).eval()
     pieces, _ = ours.encode(SENTENCES)
@@ -170,7 +176,7 @@ def test_the_encoder_of_a_model_that_decodes_too(name):
 
 
 def test_a_layer_that_is_copied_with_its_encoder_remains_the_encoders():
-    """A network in it would never have run."""
+    """Regression: a network on the copied layer would never have run."""
     ours = encoder()
     copied, layer, again = copy.deepcopy((ours, ours.model.encoder.layer[1], ours))
     assert layer is copied.model.encoder.layer[1]
@@ -191,7 +197,7 @@ PADDING = {
 
 @pytest.mark.parametrize("name", PADDING)
 def test_padding_reaches_no_word(name):
-    """Some models let padding in although it is masked; their rows run one at a time."""
+    """Masked padding changes the results of some models, so their rows run separately."""
     reaches, options = PADDING[name]
     torch.manual_seed(0)
     model = build(name, **SMALL, **options)
@@ -227,7 +233,7 @@ def test_causal_is_what_a_model_does(kind, options, causal):
 
 
 def test_the_rules_of_a_folder_are_those_of_its_file(tmp_path):
-    """A named class makes rules of its own when it is opened."""
+    """A tokenizer class that the folder names would build different rules when it is opened."""
     slow = transformers.RobertaTokenizer().train_new_from_iterator(["me gusta la song"] * 20, 300)
     slow.save_pretrained(tmp_path)
     core = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -257,7 +263,7 @@ def test_saved_and_loaded(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["bert", "gemma3"])
 def test_pickled_after_it_ran(name):
-    """Transformers adds local functions to a model that has returned its hidden states."""
+    """Transformers adds local functions to a model when it returns its hidden states."""
     ours = encoder(name, fusion=pe.ScalarMix(4))
     pieces, _ = ours.encode(SENTENCES)
     expected = ours(pieces)
@@ -342,7 +348,7 @@ def test_what_cannot_be_opened_again_is_not_saved(tmp_path):
 
 
 def test_a_sentence_beyond_the_limit():
-    """Words that are cut away have no pieces, but are tagged all the same."""
+    """Words beyond the limit have no pieces, but are still tagged."""
     strict, short = (encoder(overflow=how, max_length=6) for how in ("error", "truncate"))
     rows = [["me"] * 9, ["gusta"]]
     refused(ValueError, r"^sentences\[0\] must have at most 6 pieces", strict.encode, rows)

@@ -1,4 +1,4 @@
-"""Sequence encoders: the Transformer against loops, the LSTM against itself on compacted sentences."""
+"""The Transformer against loops, and the LSTM against itself on compacted sentences."""
 
 from itertools import chain
 
@@ -23,7 +23,7 @@ def x() -> Tensor:
 def transformer(**options) -> pe.TransformerSequenceEncoder:
     sizes = {"hidden_size": 6, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
     encoder = pe.TransformerSequenceEncoder(3, **{**sizes, **options}).double().eval()
-    for parameter in encoder.parameters():  # norms and biases that are not their neutral selves
+    for parameter in encoder.parameters():  # norms and biases are not neutral either
         torch.nn.init.normal_(parameter)
     return encoder
 
@@ -31,7 +31,7 @@ def transformer(**options) -> pe.TransformerSequenceEncoder:
 def transform(
     encoder: pe.TransformerSequenceEncoder, words: list[list[float]]
 ) -> list[list[float]]:
-    """The paper's equations for one sentence."""
+    """Compute the paper's equations for one sentence."""
 
     def linear(layer, x):
         return oracles.matvec(layer.weight.tolist(), x, layer.bias.tolist())
@@ -134,7 +134,7 @@ def test_wrong_constructions(build, options, message):
 
 
 def test_the_lstm_is_told_whether_there_is_a_gradient(x, monkeypatch):
-    """In evaluation mode too: cuDNN keeps nothing for a gradient otherwise."""
+    """The flag is also set in evaluation mode, because cuDNN needs it to compute gradients."""
     encoder, told, lstm = pe.LSTMSequenceEncoder(3).double().eval(), [], torch._VF.lstm
 
     def record(*arguments):

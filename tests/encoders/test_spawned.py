@@ -1,4 +1,4 @@
-"""Encoders in another process, started anew: nothing that transformers notes in this one is there."""
+"""Encoders in a newly started process, which lacks the state of transformers in this process."""
 
 import multiprocessing
 import pickle

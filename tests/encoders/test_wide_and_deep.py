@@ -7,7 +7,7 @@ TAGS, WINDOW = 3, 2
 
 
 def scores_in_plain_python(x: list[list[float]], edges: list[list[float]]) -> list[list[float]]:
-    """Add up, for each word, its own scores and what each neighbour, or the edge, gives to it."""
+    """Return each word's own scores plus the scores from its neighbours, or from the edges."""
     offsets = [k for k in range(-WINDOW, WINDOW + 1) if k]
     found = []
     for t, word in enumerate(x):

@@ -1,4 +1,4 @@
-"""Windows over long rows: each row's own, framed as a sentence, with context around every piece."""
+"""Windows over long rows, row by row: framed as sentences, with context around every piece."""
 
 import torch
 from hypothesis import assume, given, settings
@@ -10,7 +10,7 @@ OPEN, CLOSE, NONE = 1000, 2000, -9
 
 
 def rows_of(lengths: list[int], before: int, after: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows whose pieces are their own numbers, between special pieces."""
+    """Return rows in which the id of a piece is its number, between special pieces."""
     width = max(lengths) + before + after
     ids = torch.full((len(lengths), width), NONE)
     for row, length in enumerate(lengths):

@@ -1,4 +1,4 @@
-"""Ranking layers without training, and what each counts in a fusion."""
+"""Ranking of layers without training, and the weight of each layer in a fusion."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,7 +23,7 @@ def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
 
 
 def sentence_vectors(encoder: pe.PretrainedWordEncoder, sentences) -> list[torch.Tensor]:
-    """Layer by layer, each sentence by itself."""
+    """Return the sentence vectors of each layer, from an encoding of each sentence alone."""
     rows = []
     for words in sentences:
         pieces = encoder.pieces([words])
@@ -68,7 +68,7 @@ def test_cosine_and_retrieval_of_each_layer(name: str, fusion, center: bool):
 
 
 def test_threads_rank_an_encoder_that_trains():
-    """Each switched the encoder's mode, and dropout of the others changed the scores."""
+    """Regression: threads switched the encoder's mode, so dropout changed each other's scores."""
     ours = encoder().train()
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: rank_layers(ours, EN, {"de": DE}).rows, range(8)))
@@ -83,14 +83,14 @@ MASK = torch.tensor([[True, True, False, True, True], [True, False, False, False
     ("weighting", "mask"), [("sigmoid", MASK), ("literal", MASK), ("sigmoid", None)]
 )
 def test_weights_of_dlfa_mix_its_layers(weighting, mask):
-    """``H_1 * w + H_last * (1 - w)`` at the valid positions is what the module gives."""
+    """The module returns ``H_1 * w + H_last * (1 - w)`` at the valid positions."""
     states = [torch.randn(2, 5, 8) for _ in range(4)]
     fusion = DLFA(8, lower_layer=1, weighting=weighting).eval()
     w = fusion.weight(states, mask)
     valid = torch.ones(2, 5, dtype=torch.bool) if mask is None else mask
     mixed = states[1] * w + states[3] * (1 - w)
     torch.testing.assert_close(mixed[valid], fusion(states, mask)[valid])
-    if mask is not None:  # what padding holds does not count
+    if mask is not None:  # the contents of padding do not count
         noisy = [torch.where(mask[..., None], state, torch.nan) for state in states]
         torch.testing.assert_close(fusion.weight(noisy, mask)[valid], w[valid])
 

@@ -1,4 +1,4 @@
-"""Pictures: what they show is read back from them, and from their pixels."""
+"""Plots: the tests read the drawn values and texts back from the figures."""
 
 import sys
 
@@ -54,7 +54,7 @@ def test_it_draws_on_the_axes_it_is_given(name: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", ["$a$ $", "_"])
 def test_names_are_written_as_they_are(name: str):
-    """Dollars make no formula, an underscore hides nothing."""
+    """A dollar sign does not start a formula, and an underscore does not hide the legend entry."""
     ax = plot_layers({name: {1: 0.5}})
     (legend,) = ax.get_legend().get_texts()
     assert (legend.get_text(), legend.get_parse_math()) == (name, False)

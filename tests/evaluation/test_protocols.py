@@ -1,4 +1,4 @@
-"""The protocols: who is trained on what, tested on what, and what a finished run costs again."""
+"""The protocols: their training data, their test data, and the reuse of finished runs."""
 
 import json
 import math
@@ -31,7 +31,7 @@ QUICK = FitOptions(num_train_epochs=1, metric="accuracy")
 
 
 def system(dim: int = 5, tags: Sequence[str] = TAGS):
-    """Make a system: a trained table of the training words."""
+    """Return a system, which builds a tagger over a trainable table of the training words."""
 
     def build(train, seed):
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
@@ -42,7 +42,7 @@ def system(dim: int = 5, tags: Sequence[str] = TAGS):
 
 
 def numbered(language: str, train: int, dev: int = 0, test: int = 3) -> Corpus:
-    """Make a corpus of sentences that can be told apart: es-train-0, es-train-1, ..."""
+    """Build a corpus of sentences with different first words: es-train-0, es-train-1, ..."""
     parts = [
         [TaggedSentence((f"{language}-{part}-{i}", "song"), ("B-ES", "O")) for i in range(count)]
         for part, count in (("train", train), ("dev", dev), ("test", test))
@@ -51,7 +51,7 @@ def numbered(language: str, train: int, dev: int = 0, test: int = 3) -> Corpus:
 
 
 class Unreadable(Sequence):
-    """Sentences that nobody may look at."""
+    """Sentences that must not be read."""
 
     __len__ = __getitem__ = lambda *_: pytest.fail("read")
 
@@ -64,7 +64,7 @@ EN = Corpus("en", Unreadable(), Unreadable(), SONG)
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
-    """Record what is to be trained, and train nothing."""
+    """Replace `fit` by a stub, and return the list of its recorded calls."""
     found: list[dict] = []
 
     def record(model, train, dev, options, *, seed, progress):
@@ -124,7 +124,10 @@ def test_joint_trains_on_a_fraction(scenario: str, calls: list[dict]):
 
 
 def test_which_sentences_joint_takes(tmp_path, calls: list[dict]):
-    """B keeps the others of A; a larger fraction holds a smaller one; another seed draws others."""
+    """Scenario B has the same sentences of the other languages as A.
+
+    A larger fraction contains a smaller one, and another seed draws other sentences.
+    """
     corpora = numbered("es", 40, 8), [numbered("nl", 23, 4)]
     choices = [
         {},

@@ -144,7 +144,7 @@ def test_principal_components():
 
 
 def test_umap(monkeypatch: pytest.MonkeyPatch):
-    """A stand-in: which options it is given, and that clouds are told apart again."""
+    """Check the options given to a stub of UMAP, and the division of its result into clouds."""
     given: list[dict[str, int]] = []
 
     def make(**options):

@@ -1,4 +1,4 @@
-"""Significance: against loops and full enumeration, calibrated where there is no difference."""
+"""Significance tests against loops and full enumeration, and the table of significance."""
 
 import itertools
 import math
@@ -80,7 +80,7 @@ def test_randomization_against_all_swaps(metric: str):
         two = [a if swap else b for a, b, swap in zip(first, second, swaps, strict=True)]
         found = score(metric, gold, one) - score(metric, gold, two)
         as_large += abs(found) >= abs(difference) - 1e-12
-    # 10,000 swaps are more than 2^8: all of them
+    # the default of 10,000 swaps is more than 2^8, so all swaps are used
     found = approximate_randomization(gold, first, second, metric=metric)
     assert found == Significance(pytest.approx(difference, abs=1e-15), exact := as_large / 2**8, 8)
     assert 0.01 < exact < 1
@@ -94,7 +94,7 @@ def test_drawn_swaps_approach_all_swaps():
     spread = math.sqrt(exact * (1 - exact) / 4_000)
     assert 0.01 < exact < 0.9
     assert drawn.p_value == pytest.approx(exact, abs=4 * spread + 1 / 4_000)
-    observed = drawn.p_value * 4_001  # the observed labels count as one of the draws
+    observed = drawn.p_value * 4_001  # the observed labels count as one draw
     assert observed == pytest.approx(round(observed))
 
 
@@ -120,7 +120,7 @@ def test_entities_are_of_the_scheme_that_the_labels_show():
 
 
 def protocol(gold: dict, systems: dict[str, dict[int, dict]], metric: str) -> ProtocolResult:
-    """Make a result of predictions: system -> seed -> language."""
+    """Build a result from predictions, which are nested by system, seed and language."""
     training = FitResult(Epoch(1, 0.5, 0.5, 0.1), ())
     runs = []
     for name, seeds in systems.items():
@@ -169,7 +169,7 @@ def test_table_of_single_runs(metric: str, gold):
 
 
 def test_table_of_several_seeds_counts_each_sentence_once(gold):
-    """As if a sentence's runs were one long sentence."""
+    """The runs of a sentence count as one long sentence."""
     right = gold["es"]
     systems = {
         name: {seed: {"es": corrupt(right, rate, 10 * seed + 1)} for seed in (0, 1, 2)}
@@ -227,7 +227,7 @@ def test_bad_input(test, labels, options, message):
 
 
 def test_holm_corrects_for_the_number_of_rows(gold):
-    """Holm 1979, as a loop: the smallest p times m, the next times m - 1, and never falling."""
+    """Holm 1979 as a loop: the smallest p times m, the next times m - 1, never decreasing."""
     rates = {"a": 0.05, "b": 0.4, "c": 0.3, "d": 0.35}
     systems = {
         name: {0: {k: corrupt(v, rate, i) for i, (k, v) in enumerate(gold.items())}}

@@ -1,4 +1,4 @@
-"""The rotation and the searches against plain loops, in every way of cutting a search into blocks."""
+"""The rotation and the searches against plain loops, for all divisions of a search into blocks."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,10 @@ def gaussian(*shape: int, seed: int = 0) -> Tensor:
 
 
 def spaces(n: int, m: int) -> tuple[Tensor, Tensor]:
-    """Two spaces with lengths of every size and, where there is room, a hub."""
+    """Return two spaces of vectors with very different lengths.
+
+    The second space has a hub if it has more than two vectors.
+    """
     x, y = gaussian(n, 5, seed=1), gaussian(m, 5, seed=2)
     x = x * torch.logspace(-3, 3, n, dtype=torch.float64)[:, None]
     if m > 2:
@@ -48,7 +51,10 @@ def full_csls(x: Tensor, y: Tensor, k: int) -> Tensor:
 
 
 def check_nearest(found: neighbors.Nearest, full: Tensor, k: int) -> None:
-    """The best scores, in order; each id once a row and with its own score: so ties may fall either way."""
+    """Check that the best scores are in order, and that each id is unique and has its own score.
+
+    Ids with tied scores may be in any order.
+    """
     k = min(k, full.shape[1])
     assert found.ids.dtype == torch.int64
     torch.testing.assert_close(found.scores, full.sort(1, descending=True).values[:, :k], **CLOSE)
@@ -79,7 +85,7 @@ def test_a_planted_rotation_is_found(n: int, dim: int):
 
 @pytest.mark.parametrize("n", [0, 2, 5, 23])
 def test_no_turn_of_any_plane_does_better(n: int):
-    """With fewer pairs than dimensions too, and with none."""
+    """The pairs may be fewer than the dimensions, or missing."""
     dim = 5
     x, y = gaussian(n, dim, seed=1), gaussian(n, dim, seed=2)
     weight = procrustes(x, y)
@@ -104,7 +110,7 @@ def test_no_turn_of_any_plane_does_better(n: int):
 @pytest.mark.parametrize(("n", "m"), SHAPES[:-1])
 def test_csls_is_its_equation(n: int, m: int):
     x, y = spaces(n, m)
-    x[-1] = 0.0  # near to nothing
+    x[-1] = 0.0  # the zero vector has a cosine of 0 to all vectors
     for k in (1, 3, 500):
         torch.testing.assert_close(csls(x, y, k), full_csls(x, y, k), **CLOSE)
         check_nearest(nearest_csls(x, y, 5, neighborhood=k), full_csls(x, y, k), 5)
@@ -144,7 +150,11 @@ def test_narrow_numbers_stay_close_and_keep_their_dtype():
 
 @pytest.fixture(params=[(8 << 20, 16), (1, 16), (300, 3), (37 * 4, 1)], ids=str)
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is; one row a block; several blocks with a tail; groups with and without a tail."""
+    """Set the sizes of blocks and groups in a search.
+
+    The sizes are the defaults, one row per block, several blocks with a tail, and groups with and
+    without a tail.
+    """
     monkeypatch.setattr(neighbors, "CPU_BLOCK", request.param[0])
     monkeypatch.setattr(neighbors, "GROUP", request.param[1])
 
@@ -170,7 +180,7 @@ def test_keys_have_their_neighbours_in_the_whole_space():
 
 
 def test_memory_holds_one_block_whatever_the_number_of_words():
-    """All pairs would be 400 million numbers."""
+    """All pairs of the searches would have 20 million scores."""
     x, y = torch.randn(2, 20_000, 5)
     with Largest() as largest:
         nearest_cosine(x[:1000], y)

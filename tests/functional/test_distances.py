@@ -11,7 +11,7 @@ both = pytest.mark.parametrize("modified", [False, True])
 
 
 def oracle(source: Points, target: Points, modified: bool) -> float:
-    """Equations 5 and 6 in loops."""
+    """Compute equations 5 and 6 by loops."""
     forth = [min(1 - oracles.cosine(s, t) for t in target) for s in source]
     back = [min(1 - oracles.cosine(s, t) for s in source) for t in target]
     return max(sum(x) / len(x) if modified else max(x) for x in (forth, back))

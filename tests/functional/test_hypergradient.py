@@ -1,4 +1,4 @@
-"""The gradient through a gradient step against differences of the whole step."""
+"""The gradient through a gradient step against finite differences of the whole step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ Problem = tuple[Callable[[Params, Params], Tensor], Callable[[Params], Tensor], 
 
 
 class Model(nn.Module):
-    """A small Transformer tagger; `transform` is called on the hidden states after `place` layers."""
+    """A small Transformer tagger. `transform` applies to the hidden states after `place` layers."""
 
     def __init__(self, *, place: int, head: type[nn.Module], shared: bool) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def batch(rows: int) -> Params:
 def problem(
     place: int = 2, head: type[nn.Module] = pe.SoftmaxDecoder, shared: bool = False
 ) -> Problem:
-    """Both losses, and both mappings of parameters."""
+    """Return both losses and both mappings of parameters."""
     model = Model(place=place, head=head, shared=shared).double()
     transform = nn.Sequential(nn.Linear(DIM, 5), nn.ReLU(), nn.Linear(5, DIM)).double()
     source, target = batch(5), batch(4)
@@ -70,7 +70,7 @@ def problem(
 
 
 def check_by_differences(arguments: Problem, inner_lr: Any, rate: Callable[[str], Any]) -> None:
-    """The oracle of equation 4: the target loss after a step, as a function of phi, in numbers alone."""
+    """Check equation 4 by finite differences in phi of the target loss after a step."""
     source_loss, target_loss, theta, phi = arguments
     trained = {name: p for name, p in theta.items() if p.requires_grad}
     found = hypergradient(*arguments, inner_lr=inner_lr)
@@ -104,7 +104,7 @@ def check_by_differences(arguments: Problem, inner_lr: Any, rate: Callable[[str]
     [(0, pe.SoftmaxDecoder, True), (2, pe.SoftmaxDecoder, False), (3, pe.CRFDecoder, True)],
 )
 def test_differences_of_the_whole_look_ahead(place: int, head: type[nn.Module], shared: bool):
-    """Without dropout a CPU attends by a fused kernel, which has no second derivatives."""
+    """Without dropout, attention on a CPU uses a fused kernel, which has no second derivatives."""
     check_by_differences(problem(place, head, shared), 0.3, lambda _: 0.3)
 
 
@@ -144,7 +144,7 @@ def test_constants_and_second_names():
 
 
 def beside(t: Params, p: Params) -> Tensor:
-    """Autograd would leave out one of the two terms."""
+    """Return a loss with two terms, of which autograd would silently leave out one."""
     x = p["b"] * t["a"]
     return SquareOnce.apply(x).square().sum() + x.square().sum()
 

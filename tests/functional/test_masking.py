@@ -1,4 +1,4 @@
-"""Masked reductions against loops, on every mask of four."""
+"""Masked reductions against loops, on every mask of four positions."""
 
 import itertools
 

@@ -18,14 +18,14 @@ NOTHING = torch.zeros(0, 5, dtype=torch.int64)
 
 
 def elect(labels: list) -> object:
-    """One position, as the rule is worded: most votes, then the earliest voter."""
+    """Return the label with the most votes at one position; the earliest voter breaks ties."""
     counts = Counter(label for label in labels if label != NONE)
     return max(counts, key=lambda label: (counts[label], -labels.index(label)), default=NONE)
 
 
 @pytest.fixture
 def ballots() -> Tensor:
-    """Labels with abstentions and ties of every kind."""
+    """Return labels with abstentions and all kinds of ties."""
     labels = torch.randint(4, (5, 11, 13))
     labels[torch.rand(labels.shape) < 0.3] = NONE
     labels[:, 0, 0] = NONE
@@ -66,7 +66,7 @@ def test_lists_follow_the_same_rule(labels: list):
 
 
 def test_entities_of_a_majority_win():
-    """All entities of all voters, counted one by one, invalid sequences among them."""
+    """The test counts all entities of all voters, including entities in invalid sequences."""
     predictions = sentences(5, LABELS, (11, 0, 1) * 30)
     result = entity_vote(predictions)
     kept = 0
@@ -81,7 +81,7 @@ def test_entities_of_a_majority_win():
 
 def test_whole_entities_where_words_would_make_none():
     predictions = [[["B-PER", "I-PER", "O"]], [["O", "I-PER", "I-PER"]], [["B-PER", "O", "I-PER"]]]
-    # by words, an entity that nobody found
+    # a vote by words returns an entity that no prediction contains
     assert majority_vote(predictions) == [["B-PER", "I-PER", "I-PER"]]
     assert entity_vote(predictions) == [["O", "O", "O"]]
     assert entity_vote(predictions[:1] * 2 + predictions[1:2]) == predictions[0]

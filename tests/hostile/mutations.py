@@ -1,11 +1,15 @@
-"""What a damaged or hostile file may look like, as small generators."""
+"""A generator of damaged and hostile files."""
 
 import random
 from collections.abc import Iterator
 
 
 def mutations(data: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
-    """Yield `n` damaged copies of `data`: cut, flipped bits, other bytes, parts doubled, moved or taken out."""
+    """Yield `n` damaged copies of `data`.
+
+    Each change cuts the copy off, flips a bit, replaces or inserts bytes, or doubles or removes a
+    part.
+    """
     generator = random.Random(seed)
     edges = [
         b"\0",

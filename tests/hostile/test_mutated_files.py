@@ -1,4 +1,7 @@
-"""Every reader, given a hundred damaged files: a value or an error that names the file, soon and in bounded memory."""
+"""Every reader on a hundred damaged files.
+
+A reader must return a value or raise an error that names the file, in bounded time and memory.
+"""
 
 import gzip
 import resource
@@ -46,16 +49,16 @@ from polyembed.vectors import (
     read_merges,
 )
 
-COUNT = 100  # of damaged files of each kind
-MEMORY = 1 << 30  # bytes beyond what the process has
-SECONDS = 3  # for one file
+COUNT = 100  # damaged files of each kind
+MEMORY = 1 << 30  # bytes beyond the memory of the process
+SECONDS = 3  # per file
 DOCUMENTED = (ValueError, TypeError, OSError)
 WORDS = ["me", "gusta", "that", "song", "", "Ñu 🙂"]
 SENTENCES = [["me", "gusta", "that", "song"], ["that", "song", "me", "gusta"]] * 9
 
 Read = Callable[[Path], object]
 KINDS: dict[str, Callable[[Path], tuple[Path, Read]]] = {}
-"""What writes a good file of each kind into a folder, and returns its path and its reader."""
+"""Functions by kind, each of which writes a good file into a folder and returns path and reader."""
 
 
 def kind(write: Callable[[Path], tuple[Path, Read]]) -> Callable[[Path], tuple[Path, Read]]:
@@ -64,7 +67,7 @@ def kind(write: Callable[[Path], tuple[Path, Read]]) -> Callable[[Path], tuple[P
 
 
 class TooLong(BaseException):
-    """A reader that takes longer than it may."""
+    """Raised if a reader takes longer than allowed."""
 
 
 def stop(number: int, frame: FrameType | None) -> None:
@@ -73,7 +76,10 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Limit the memory of this process; an allocation beyond it is an error that no reader may raise."""
+    """Limit the memory of this process, and stop readers at the alarm.
+
+    An allocation beyond the limit raises an error that is not allowed for readers.
+    """
     limits = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGALRM, stop)
     try:
@@ -88,7 +94,10 @@ def bounded() -> Iterator[None]:
 
 
 def read_all(path: Path, read: Read, count: int, *, name: str, seed: int = 0) -> int:
-    """Hold a reader to the law for damaged copies of a file; return how many it has read without an error."""
+    """Check a reader on damaged copies of a file.
+
+    Return the number of copies that are read without an error.
+    """
     good, opened = path.read_bytes(), 0
     read(path)
     with bounded(), warnings.catch_warnings():
@@ -100,7 +109,7 @@ def read_all(path: Path, read: Read, count: int, *, name: str, seed: int = 0) ->
             error: Exception | None = None
             try:
                 read(path)
-            except Exception as raised:  # of any kind, to be judged below
+            except Exception as raised:  # any error, which is checked below
                 error = raised
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -142,7 +151,7 @@ def fasttext_model(folder: Path) -> tuple[Path, Read]:
 
 
 def vector_file(name: str, content: bytes, read: Callable[[Path], WordVectors]) -> None:
-    """Add a reader of word vectors."""
+    """Register a reader of word vectors."""
 
     def write(folder):
         (folder / name).write_bytes(content)
@@ -184,7 +193,7 @@ def training_checkpoint(folder: Path) -> tuple[Path, Read]:
 
 
 def reader(name: str, content: str, read: Read) -> None:
-    """Add a reader of text."""
+    """Register a reader of text."""
 
     def write(folder):
         (folder / "corpus.txt").write_text(content)
@@ -227,7 +236,7 @@ reader("dictionary", "perro dog\nniño\tsmall child\n", read_dictionary)
 
 
 def read_folder(path: Path) -> object:
-    """Open a saved folder of which one file was changed, on purpose: its digest fits."""
+    """Open a saved folder with one changed file, after an update of the file's digest."""
     if path.name != "config.json":
         reseal(path.parent)
     return PretrainedModule.from_pretrained(path.parent)

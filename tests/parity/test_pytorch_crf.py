@@ -1,4 +1,7 @@
-"""The CRF against pytorch-crf's own, wherever that is right: masks without holes, first word valid."""
+"""The CRF against pytorch-crf where the latter is right.
+
+It is right for masks without holes in which the first word is valid.
+"""
 
 import pytest
 import torch
@@ -40,7 +43,7 @@ def test_log_likelihood_gradients_and_decode(both, batch, reduction: str, dtype:
         return [value, *torch.autograd.grad(value.sum(), [x, *crf.parameters()])]
 
     mine, theirs = both
-    # torchcrf warns of masks of uint8 in places where it takes them, so it always gets a bool one
+    # torchcrf accepts uint8 masks but warns about them in places, so it always gets a bool mask
     expected = value_and_gradients(theirs, mask)
     for found, reference in zip(value_and_gradients(mine, mask.to(dtype)), expected, strict=True):
         torch.testing.assert_close(found, reference)

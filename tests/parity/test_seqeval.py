@@ -10,7 +10,7 @@ seqeval = pytest.importorskip("seqeval.metrics")
 sequence_labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
 scheme = pytest.importorskip("seqeval.scheme")
 
-# seqeval warns of every ratio without a denominator
+# seqeval warns about every ratio with a denominator of 0
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 BIO = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-A-B", "I-A-B", "B-A", "I-A")
@@ -59,7 +59,7 @@ def as_report(scores: Scores) -> dict[str, float]:
     ("name", "prefixes", "theirs"), [("bioes", "BIES", "IOBES"), ("bilou", "BILU", "BILOU")]
 )
 def test_closed_schemes(name: str, prefixes: str, theirs: str):
-    """Broken sequences too, as its strict mode counts them."""
+    """Broken sequences count as in seqeval's strict mode."""
     labels = ["O", *(f"{prefix}-{type_}" for prefix in prefixes for type_ in ("X", "Y"))]
     options = {"mode": "strict", "scheme": getattr(scheme, theirs)}
     rng = random.Random(7)

@@ -1,4 +1,4 @@
-"""The CRF against torch-struct's linear chain: partition, marginals, top-k, entropy, all lengths."""
+"""The CRF against torch-struct: partition, marginals, top-k and entropy, for all lengths."""
 
 import pytest
 import torch
@@ -21,7 +21,10 @@ def scores() -> tuple[Tensor, ...]:
 
 @pytest.fixture
 def theirs(scores):
-    """Build potentials ``(batch, edge, to, from)``: an edge's are its transition's and its second word's emission."""
+    """Build potentials ``(batch, edge, to, from)``.
+
+    The potentials of an edge are its transitions plus the emissions of its second word.
+    """
     emissions, transitions, start, end = scores
     potentials = transitions.T + emissions[:, 1:, :, None]
     potentials[:, 0] += (start + emissions[:, 0])[:, None, :]

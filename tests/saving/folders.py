@@ -1,4 +1,4 @@
-"""Small models for the tests of saving, and edits of their folders as a stranger makes them."""
+"""Small models for the tests of saving, and edits of their folders as by a stranger."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 
 def reseal(folder: Path) -> None:
-    """Write the right digests of changed files, as whoever changed them on purpose would."""
+    """Update the digests of changed files, as after a deliberate change."""
 
     def edit(config):
         for name in config["digests"]:
@@ -56,7 +56,7 @@ def reseal(folder: Path) -> None:
 
 
 def unopened(folder: Path, message: str, error: type[Exception] = ValueError) -> None:
-    """Check that a tagger's folder is not opened, with an error that matches."""
+    """Check that opening a tagger's folder raises an error with a matching message."""
     refused(error, message, pe.SequenceTagger.from_pretrained, folder)
 
 

@@ -1,4 +1,4 @@
-"""Saving and loading: exact, whole or not at all."""
+"""Saving and loading: exact values, and complete folders even after an interruption."""
 
 import contextlib
 import itertools
@@ -107,7 +107,7 @@ def test_numbers_of_numpy_are_saved(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["word2vec.es-en", ".vec"])
 def test_names_of_vector_files(name: str, tmp_path: Path):
-    """Such files are opened, and removed by the next save."""
+    """A saved vector file of this name is opened, and the next save removes it."""
     folder = tmp_path / "saved"
     (tmp_path / name).write_text("me 1 2\n")
     embedder = pe.SourceEmbedding(pe.TextVectors(tmp_path / name), pe.Lexicon(["me"]))
@@ -119,7 +119,7 @@ def test_names_of_vector_files(name: str, tmp_path: Path):
 
 
 class Homemade(pe.LSTMSequenceEncoder):
-    """A module that keeps no argument."""
+    """A module that does not keep its argument."""
 
     def __init__(self, size: int):
         super().__init__(size, hidden_size=3)
@@ -129,11 +129,11 @@ class Homemade(pe.LSTMSequenceEncoder):
 
 
 class CharCNN(pe.CharCNN):
-    """A user's class that has the name of one of the library's."""
+    """A user's class with the name of a class of the library."""
 
 
 class Scaled(PretrainedModule, nn.Linear):
-    """A torch class, with a buffer that no state dict has."""
+    """A torch class with a non-persistent buffer."""
 
     def __init__(self):
         super().__init__(1, 1)
@@ -148,7 +148,7 @@ def test_a_buffer_without_values_is_named(tmp_path: Path):
 
 
 class Nothing(PretrainedModule):
-    """A module without arguments, and without a constructor of its own."""
+    """A module without arguments, which inherits its constructor."""
 
 
 def test_a_module_without_a_constructor_is_saved(tmp_path: Path):
@@ -162,7 +162,7 @@ def test_a_module_without_a_constructor_is_saved(tmp_path: Path):
         (lambda: nn.Linear(2, 3), r"model.encoder must be .* rebuilt .*, got Linear"),
         (lambda: Homemade(7), r"Homemade keeps no attribute for its argument size"),
         (
-            lambda: type("Local", (pe.CharCNN,), {})(7, 5),  # no name finds it again
+            lambda: type("Local", (pe.CharCNN,), {})(7, 5),  # the class has no importable name
             r"class must be a configurable class .*, got .*:Local",
         ),
     ],
@@ -202,7 +202,7 @@ def test_files_have_the_mode_of_others_made_here(tmp_path: Path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_tables_are_mapped_from_the_file(tagger: pe.SequenceTagger, tmp_path: Path):
-    """No tensor is copied into memory: opening costs nothing, and processes share the pages."""
+    """Opening does not copy tensors into memory, so processes can share the pages of the file."""
     tagger.save_pretrained(tmp_path)
     opened = pe.SequenceTagger.from_pretrained(tmp_path)
     file = str(only(tmp_path, "*.safetensors"))
@@ -238,7 +238,7 @@ def test_an_interrupted_save_leaves_the_old_or_the_new(
     expected = [emissions(model, CORPUS[:2]) for model in models]
     calls = itertools.count()
 
-    def counted(change):  # as if the process had been killed: no later change happens either
+    def counted(change):  # as in a killed process, later changes do not happen
         def inner(*args, **options):
             if next(calls) >= call:
                 raise KeyboardInterrupt
@@ -253,7 +253,7 @@ def test_an_interrupted_save_leaves_the_old_or_the_new(
             models[1].save_pretrained(tmp_path)
     found = emissions(pe.SequenceTagger.from_pretrained(tmp_path), CORPUS[:2])
     assert any(torch.equal(found, one) for one in expected)
-    models[1].save_pretrained(tmp_path)  # the next save is whole
+    models[1].save_pretrained(tmp_path)  # the next save is complete
     found = emissions(pe.SequenceTagger.from_pretrained(tmp_path), CORPUS[:2])
     assert torch.equal(found, expected[1])
 

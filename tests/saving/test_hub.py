@@ -1,4 +1,4 @@
-"""Sharing on a hub: what is uploaded and removed, revisions, no network where none is wanted."""
+"""Sharing on a hub: uploaded and removed files, revisions, and offline use."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ COMMITS = ("a" * 40, "b" * 40)
 
 
 class Hub:
-    """A hub of one repository, a folder."""
+    """A hub with one repository, which is a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +65,10 @@ def test_pushing_replaces_the_model_and_leaves_the_owners_files(hub: Path):
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """The cache of huggingface_hub: main at the second of two commits, v1 at the first; links."""
+    """Build a cache of huggingface_hub with two commits, whose files are links.
+
+    The branch main is at the second commit, and v1 is at the first.
+    """
     repository = tmp_path / "cache" / "models--me--tagger"
     (repository / "blobs").mkdir(parents=True)
     for seed, commit in enumerate(COMMITS):

@@ -1,4 +1,4 @@
-"""Folders of a stranger: no code is run, no place outside is read, and errors name the folder."""
+"""Folders of a stranger: no code is run, no file outside is read, and errors name the folder."""
 
 import pickle
 import shutil
@@ -98,7 +98,7 @@ def test_no_argument_of_a_configuration_names_a_place(folder: Path):
 
 
 def test_a_vector_source_brings_all_its_files(folder: Path):
-    """BPEmbVectors would download what is not given."""
+    """Without the check, BPEmbVectors would download missing files."""
     evil = {"class": "polyembed.vectors.bpemb:BPEmbVectors", "config": {"lang": "en"}}
     change(folder, lambda config: config["config"].update(decoder=evil))
     unopened(folder, r"files must hold all files of a BPEmbVectors, got \[\]")
@@ -112,7 +112,7 @@ def test_links_out_of_the_folder_are_refused(folder: Path, tmp_path: Path):
 
 
 class Evil:
-    """What a pickle may hold: it runs when it is opened."""
+    """A hostile object that runs code when its pickle is opened."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark

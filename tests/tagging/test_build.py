@@ -1,4 +1,4 @@
-"""`build_tagger`: the measured system, from whatever sources there are."""
+"""`build_tagger`: the measured system, from any combination of sources."""
 
 from dataclasses import replace
 

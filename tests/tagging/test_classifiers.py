@@ -32,7 +32,7 @@ class Text(NamedTuple):
 
 
 def lively(model: nn.Module) -> nn.Module:
-    """Give a random model weights that make its output depend on its input."""
+    """Initialise a model with large random weights, so that its output depends on its input."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         for parameter in model.parameters():
@@ -50,7 +50,7 @@ def over_pieces(
 
 
 def spread(model: Any, texts: list) -> None:
-    """Make a classifier without training say different labels of different texts."""
+    """Change an untrained classifier so that it predicts different labels for different texts."""
     nn.init.normal_(model.linear.weight, std=9)
     with torch.no_grad():
         model.linear.bias -= model.logits(*model.encode(texts)).mean(0)
@@ -59,7 +59,7 @@ def spread(model: Any, texts: list) -> None:
 def over_words(
     kind: type = pe.SequenceClassifier, labels: list = LABELS, pooling: str = "mean", **options: Any
 ) -> Any:
-    """Words in a table and by their letters; "song" is unknown."""
+    """Build a classifier over a table, characters and vectors, to which "song" is unknown."""
     torch.manual_seed(0)
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
     table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
@@ -207,7 +207,7 @@ def test_tweets_with_a_sentiment_are_read_as_they_are():
     assert pe.fit(over_words(), tweets, tweets, pe.FitOptions(num_train_epochs=1)).best.number == 1
 
 
-# Nonsense
+# Scores that are not numbers
 
 
 def test_scores_that_are_not_numbers_have_no_label():

@@ -1,4 +1,4 @@
-"""Ensembles: what they vote, on batches and on raw words, and what they refuse."""
+"""Ensembles: their votes on batches and on raw words, and refused arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ EVERYTHING = [*SENTENCES, *UNSEEN]
 
 
 def member(seed: int, *, decoder: Callable[[int, int], Any] = pe.CRFDecoder) -> pe.SequenceTagger:
-    """A tagger with a lexicon and tables of its own, and an opinion."""
+    """Return a tagger with its own lexicon and tables, and with clear preferences."""
     torch.manual_seed(seed)
     lexicon = toy_lexicon()
     embedder = hierarchical(lexicon)
@@ -36,7 +36,7 @@ def ensemble(num_members: int = 3, **options: Any) -> pe.VotingEnsemble:
 
 
 def batch(rows: int = 13, width: int = 7) -> tuple[Tensor, Tensor]:
-    """Ids, and a mask with holes, a full row and an empty one."""
+    """Return ids, and a mask with holes, a full row and an empty row."""
     torch.manual_seed(1)
     return sentences(rows, width)["inputs"], mask(rows, width)
 
@@ -122,7 +122,10 @@ def over(words: list[str], dim: int, seed: int) -> pe.SequenceTagger:
 
 
 def test_members_of_several_lexicons():
-    """Each reads its own ids; words that only one knows are learnt by the others for as long as they predict."""
+    """Each member reads its own ids.
+
+    A word that only one member knows is added to the others during prediction.
+    """
     known = (["me", "song"], ["that", "me", "y"], ["me", "song"])
     members = [over(words, 2 + i, i) for i, words in enumerate(known)]
     alone = [tagger.predict(EVERYTHING) for tagger in members]

@@ -27,7 +27,10 @@ SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "feed_forward_size"
 
 @pytest.fixture(scope="module")
 def model() -> pe.SequenceTagger:
-    """Over a baked meta-embedding, with constraints; scores far from zero, so that they count."""
+    """Return a tagger over a baked meta-embedding, with constraints.
+
+    The scores of its decoder are far from zero, so that they matter.
+    """
     torch.manual_seed(1)
     lexicon = pe.Lexicon([*WORDS, "Ñu"], lowercase_fallback=True, normalization="NFC")
     encoder = pe.TransformerSequenceEncoder(7, **SIZES)
@@ -38,7 +41,7 @@ def model() -> pe.SequenceTagger:
 
 
 def sentences(*lengths: int) -> list[list[str]]:
-    """Words of the lexicon, and some that no lexicon holds and that are unknown."""
+    """Return sentences of words of the lexicon, mixed with a word outside every lexicon."""
     random = np.random.default_rng(sum(lengths))
     return [random.choice([*WORDS, "zzz"], size=length).tolist() for length in lengths]
 
@@ -57,7 +60,7 @@ def folder(model, tmp_path_factory) -> Path:
 
 
 def known_only(model: pe.SequenceTagger, rows: list[list[str]]) -> list[list[str]]:
-    """Tag without the vectors of unseen words."""
+    """Return the predicted tags, with unseen words as the unknown word."""
     ids, mask = model.lexicon.encode(rows)
     with torch.no_grad():
         decoded = model.decode(ids, mask).tolist()
@@ -170,7 +173,7 @@ def test_says_nothing_of_the_machine(folder):
 
 
 def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path):
-    """Over no encoder, in float64 and in training mode; the tagger is as before."""
+    """The tagger has no encoder, is in float64 and in training mode, and does not change."""
     pytest.importorskip("onnxscript", reason="no onnxscript: pip install polyembed[onnx]")
     model = tagger(decoder=lambda: pe.SoftmaxDecoder(7, len(TAGS), dropout=0.5))().double()
     state = copy.deepcopy(model.state_dict())

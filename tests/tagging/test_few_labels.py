@@ -1,4 +1,4 @@
-"""Labels that are half known, entities with probabilities, sets with a guarantee, what to annotate."""
+"""Partial labels, entities with probabilities, sets with a guarantee, and choice of annotations."""
 
 import itertools
 from typing import Any
@@ -58,7 +58,7 @@ def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind):
 def test_names_alone_stay_ids_and_a_batch_may_have_both():
     assert tagger().encode_labels([["O", None]]).tolist() == [[0, -100]]
     both = tagger().encode_labels([["O"], [EITHER, "O"]])
-    assert both.sum(-1).tolist() == [[1, 5], [2, 1]]  # of padding, all tags
+    assert both.sum(-1).tolist() == [[1, 5], [2, 1]]  # padding has all tags
 
 
 def test_sets_train_and_score():
@@ -127,7 +127,8 @@ def test_entities_have_their_probability(kind):
     shares = [one.probability for one in found]
     assert shares == sorted(shares, reverse=True)
     (rows,) = model.predict_probabilities([text])
-    for kind_name, begin in (("PER", 1), ("ORG", 3)):  # each word begins an entity, or does not
+    # the entities that begin at a word sum to the probability of its B tag
+    for kind_name, begin in (("PER", 1), ("ORG", 3)):
         for word in range(4):
             starts = sum(x.probability for x in found if (x.start, x.label) == (word, kind_name))
             assert starts == pytest.approx(rows[word, begin].item(), abs=1e-5)
@@ -155,7 +156,7 @@ def test_entities_that_cannot_be_asked_for():
 
 
 def draw(count: int, model: Any, generator: torch.Generator) -> list[TaggedSentence]:
-    """Sentences of one to six words whose tags are drawn by the model's own probabilities."""
+    """Return sentences of one to six words, with tags drawn from the model's own probabilities."""
     sizes = torch.randint(1, 7, (count,), generator=generator).tolist()
     ids = [torch.randint(len(NAMES), (size,), generator=generator).tolist() for size in sizes]
     texts = [tuple(NAMES[i] for i in row) for row in ids]
@@ -184,7 +185,7 @@ def test_the_expected_error_of_a_new_sentence_is_at_most_the_error(unit, score, 
     mean = sum(missed) / len(missed)
     assert mean <= 0.2 + 0.02  # three standard errors of the mean
     if score == "probability":
-        assert mean >= 0.2 - 0.08  # not by sets of everything
+        assert mean >= 0.2 - 0.08  # sets of all tags would have a smaller error
 
 
 def test_the_threshold_is_the_smallest_that_keeps_the_bound():
@@ -198,14 +199,15 @@ def test_the_threshold_is_the_smallest_that_keeps_the_bound():
         return (1 + sum(shares)) / (len(losses) + 1)
 
     assert risk(sets.threshold) <= 0.1 + 1e-9 < risk(sets.threshold - 1e-6)
-    assert sets(torch.tensor(1 - sets.threshold - 5e-7))  # as in another batch
+    # probabilities differ by rounding in another batch
+    assert sets(torch.tensor(1 - sets.threshold - 5e-7))
 
 
 def test_entities_with_a_guarantee():
     model = tagger().eval()
     rows = [TaggedSentence(("ana", "ve", "acme"), ("B-PER", "O", "B-ORG"))] * 30
     sets = ConformalTagger.calibrate(model, rows, 0.1, unit="entity")
-    sets.threshold -= 5e-7  # as if the probabilities were of another batch
+    sets.threshold -= 5e-7  # as if the probabilities were from another batch
     (found,) = sets.predict_sets([("ana", "ve", "acme")])
     assert {("PER", 0, 1), ("ORG", 2, 3)} <= {(x.label, x.start, x.end) for x in found}
 
@@ -224,7 +226,7 @@ def test_tags_that_are_never_predicted_have_no_guarantee(unit):
     known = [TaggedSentence(("ana", "ve"), ("B-PER", "O"))] * 30
     strange = [TaggedSentence(("ana", "ve"), ("B-LOC", "I-LOC"))]
     sets = ConformalTagger.calibrate(tagger(), [*known, *strange], 0.1, unit=unit)
-    assert sets.threshold <= 1  # a few are within the error
+    assert sets.threshold <= 1  # a few such sentences are within the error
     rule = r"^sentences must have tags that the tagger can predict, got 4.0 sentences without$"
     rows = [*known, *strange * 4]
     refused(ValueError, rule, ConformalTagger.calibrate, tagger(), rows, 0.1, unit=unit)
@@ -269,7 +271,7 @@ def test_ranks_follow_the_probabilities():
         order = scores.argsort(descending=True).tolist()
         assert rank_for_annotation(model, [*texts, []], by=by) == [*order, 3]
         assert rank_for_annotation(model, texts, by=by, count=2) == order[:2]
-    long = [["ana"] * n for n in (200, 150, 300)]  # probabilities below those of float32
+    long = [["ana"] * n for n in (200, 150, 300)]  # probabilities below the range of float32
     assert rank_for_annotation(model, long, by="margin") == [2, 0, 1]
 
 

@@ -1,4 +1,4 @@
-"""Losses against loops, at the edges of what floats hold, and where nothing counts; weights from counts."""
+"""Losses against loops, at the limits of floats and without counted labels; class weights."""
 
 import math
 from collections.abc import Callable
@@ -46,7 +46,8 @@ def test_cross_entropy_is_the_equation(logits, weights, label_smoothing):
     given = None if weights is None else torch.tensor(weights, dtype=torch.float64)
     torch.testing.assert_close(found, F.cross_entropy(rows, LABELS.flatten(), given, **options))
     assert torch.equal(criterion(logits, LABELS.int()), found)
-    assert not [*criterion.parameters()]  # requires_grad_() of a model trains no weights of labels
+    # requires_grad_() of a model does not train the labels' weights
+    assert not [*criterion.parameters()]
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
@@ -64,8 +65,11 @@ def test_focal_loss_is_the_equation(logits, weights, gamma):
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_focal_loss_of_labels_that_are_sure(gamma, dtype):
-    """Of two labels with log odds -u against: FL = (1 - p)^(gamma + 1) to first order, and so is
-    minus its slope over gamma + 1; a naive (1 - p)^gamma has an infinite slope at p = 1."""
+    """To first order, a label with log odds u has the loss FL = (1 - p)^(gamma + 1).
+
+    Minus the slope over gamma + 1 has the same value. A naive (1 - p)^gamma has an infinite slope
+    at p = 1.
+    """
     for u in (30.0, 80.0, 1e4):
         logits = torch.tensor([[u, 0.0]], dtype=dtype, requires_grad=True)
         loss = functional.focal_loss(logits, torch.tensor([0]), gamma=gamma)

@@ -1,4 +1,4 @@
-"""Predicting writes to nothing: not to models, lexicons or sources, in any number of threads at once."""
+"""Prediction does not change models, lexicons or sources, in any number of threads at once."""
 
 import copy
 import pickle
@@ -35,7 +35,11 @@ def mixed(lexicon: pe.Lexicon) -> pe.SequenceTagger:
 
 
 def fused(lexicon: pe.Lexicon) -> pe.SequenceTagger:
-    """Transformers adds hooks at the first call that returns all layers: they must not reach the model."""
+    """Build a tagger over fused layers of a transformers model.
+
+    Transformers adds hooks at the first call that returns all layers. The hooks must not reach the
+    model.
+    """
     encoder = pe.PretrainedWordEncoder(
         tiny_model("bert"), word_piece_tokenizer(), fusion=pe.ScalarMix(4)
     )
@@ -56,7 +60,7 @@ MODELS = {
 
 
 def everything(model: nn.Module) -> dict[str, object]:
-    """Every attribute of every part, tensors by content."""
+    """Return every attribute of every part, with copies of tensors, dicts and lists."""
     return {
         f"{name}.{key}": copy.deepcopy(value)
         if isinstance(value, torch.Tensor | dict | list)
@@ -134,7 +138,10 @@ def test_a_view_of_a_model_with_hooks_of_accelerate_has_no_dropout():
 
 @pytest.mark.parametrize("name", ["plain", "fused", "ensemble"])
 def test_eight_threads_predict_as_one(name):
-    """One model in training mode, and two that share a lexicon, each with other unseen words."""
+    """The two models share a lexicon, and the first model is in training mode.
+
+    Each thread predicts other unseen words.
+    """
     lexicon = toy_lexicon()
     models = [MODELS[name](lexicon).train(), tagger(lexicon)]
     texts = [[[f"{i}word{k}", "me", f"x{k % 5}", "song"] for k in range(12)] for i in range(8)]

@@ -1,4 +1,4 @@
-"""`prepare`: a tagger prepares words itself, so that training and prediction do it alike."""
+"""`prepare`: a tagger prepares words itself, in the same way for training and prediction."""
 
 import copy
 import pickle

@@ -21,7 +21,7 @@ def test_probabilities_are_those_of_a_lexicon_with_the_words():
     for words, rows in zip(UNSEEN, found, strict=True):
         if words:
             torch.testing.assert_close(rows, known.probabilities(*known.encode([words]))[0])
-    assert model.training  # predict writes to nothing
+    assert model.training  # prediction does not change the model
     torch.testing.assert_close(model.predict_probabilities([[]])[0], torch.zeros(0, len(TAGS)))
 
 

@@ -1,4 +1,4 @@
-"""Labels for texts that come one by one: in order, a bucket at a time, and nothing of it stays."""
+"""Labels for a stream of texts, which is read in order and one bucket at a time."""
 
 import pytest
 from cases import characters

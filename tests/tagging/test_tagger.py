@@ -1,4 +1,4 @@
-"""The tagger over ids and over pieces: losses, predictions, words never seen."""
+"""The tagger over ids and over pieces: losses, predictions, and unseen words."""
 
 import pytest
 import torch
@@ -35,14 +35,15 @@ def test_collate_pads_tags_with_minus_100(model):
 
 
 def test_a_word_is_tagged_alike_in_any_company():
-    """Lower case is looked up among the words of training, not among those met by chance before."""
+    """The lower-case form is looked up among training words, not among words of earlier batches."""
     lexicon = pe.Lexicon(toy_lexicon(), lowercase_fallback=True)
     model = pe.SequenceTagger(vector_source(lexicon, 5), TAGS)
     nn.init.normal_(model.decoder.linear.weight, std=9)
     pairs = [(f"word{i}", f"WORD{i}") for i in range(20)]
     for lower, upper in pairs:
         alone = model.predict([[upper]])[0]
-        company = [[lower]] * text_model.BATCHES_TOGETHER + [[upper] * 2]  # so in the next bucket
+        # the sentence of `upper` is in the next bucket
+        company = [[lower]] * text_model.BATCHES_TOGETHER + [[upper] * 2]
         assert model.predict(company, batch_size=1)[-1] == alone * 2
     assert model.predict([["Song"]]) == model.predict([["song"]])
 

@@ -1,4 +1,4 @@
-"""LASER's tokenisations: fastBPE's merges against a loop, SentencePiece against itself, words that are none."""
+"""LASER's tokenisations: fastBPE against a loop, SentencePiece against itself, empty words."""
 
 import random
 
@@ -23,7 +23,7 @@ END = TOKENIZER.dictionary.end_id
 
 
 def learned_merges(count: int = 40, seed: int = 0) -> list[tuple[str, str]]:
-    """Merges of pieces that earlier ones made, as training gives them."""
+    """Return merges that join pieces of earlier merges, as in training."""
     draw = random.Random(seed)
     inside, final = list("abcé"), [letter + "</w>" for letter in "abcé"]
     merges: dict[tuple[str, str], None] = {}
@@ -168,7 +168,7 @@ PREPARED = {
 
 @pytest.mark.parametrize("text", PREPARED)
 def test_text_is_prepared_as_laser_encoders_does(data_folder, text: str):
-    """Controls to spaces and the quotes of Moses 4.0, as the package of 0.0.2 has them."""
+    """Control characters become spaces, and quotes follow Moses 4.0, as in version 0.0.2."""
     tokenizer = real(data_folder, "eswiki")
     expected = tokenizer.model.encode(PREPARED[text], out_type=str)
     assert tokenizer.cut_text(text).ids == tokenizer.dictionary.ids(expected)

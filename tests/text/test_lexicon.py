@@ -1,4 +1,4 @@
-"""The lexicon: any words at all, and back."""
+"""The lexicon: ids of any words, saving and loading."""
 
 import json
 import unicodedata
@@ -14,7 +14,7 @@ import polyembed as pe
 
 WORDS = st.text(
     st.characters(), max_size=8
-)  # lone surrogates, combining marks and nothing at all included
+)  # including lone surrogates, combining marks and the empty word
 SENTENCES = st.lists(st.lists(WORDS, max_size=5), max_size=4)
 AWKWARD = ["<pad>", "<unk>", "\u200b", "e\u0301", "é", "👩‍👩‍👧", "\ud83d", "\n", "İ", "\\ud83d"]
 
@@ -81,7 +81,7 @@ def test_lowercase_fallback(tmp_path):
     assert lenient.encode(words)[0].tolist() == [[2, 2, 2, 1, 3]]
     assert ("SONG" in lenient, "SONG" in strict) == (True, False)
     assert lenient.extended(["SONG"]) is lenient
-    more = lenient.extended(["word", "WORD"])  # a word added later is no lower form
+    more = lenient.extended(["word", "WORD"])  # a word added later is not a lower-case form
     more.save(tmp_path / "saved")
     for lexicon in (more, pe.Lexicon.load(tmp_path / "saved")):
         assert lexicon.encode([["word", "WORD", "Word"]])[0].tolist() == [[4, 5, 1]]

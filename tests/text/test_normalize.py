@@ -1,4 +1,4 @@
-"""Normalising words: what is replaced, what is not, and that labels keep their words."""
+"""Normalisation of words: replaced words, kept words, and labels that keep their words."""
 
 import itertools
 
@@ -17,7 +17,7 @@ REPLACED = [
         URL,
         "https://t.co/HM6wcLnykD http://t… HTTPS://X.ORG ftp://a www.uh.edu t.co/x pic.twitter.com/x",
     ),
-    # in a row, with skin tones, joined, flags (one by tags), keycaps, asked for by a variation
+    # repeated, with skin tones, joined, flags (one by tags), keycaps, and pictures by a variation
     # selector
     (EMOJI, "😂 😂😂😂 ❤ ❤️ ♥ ☺ 👍🏽 👩‍👩‍👧‍👦 👩🏿‍🚀 🏳️‍🌈 🇲🇽 🇲🇽🇺🇸 5️⃣ #️⃣ ©️ ▶️ 🤷‍♂️ 🫠"),
     (EMOJI, "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f"),

@@ -1,4 +1,4 @@
-"""Pairs in one row, against what tokenizers of transformers make of them."""
+"""Pairs of texts in one row, against tokenizers of transformers."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ PAIRS = [
 
 
 def bert(*, types: bool = True, doubled: bool = False):
-    """BERT's layout; with a second separator, XLM-R's."""
+    """Return a tokenizer with BERT's layout or, with a second separator, XLM-R's."""
     tokenizer = word_piece_tokenizer()
     second = "[SEP] $B:1 [SEP]:1" if types else "[SEP] $B [SEP]"
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(

@@ -1,4 +1,4 @@
-"""Ids of pieces: fairseq's special ones, look-ups, files."""
+"""Ids of pieces: fairseq's special pieces, look-ups, and files."""
 
 import pytest
 from checks import refused

@@ -1,4 +1,4 @@
-"""Words and their pieces: whatever the words, labels never shift."""
+"""Words and their pieces: labels do not shift, whatever the words."""
 
 import pytest
 import sentencepiece
@@ -29,7 +29,7 @@ def test_pieces_of_words():
 
 
 def test_a_tokenizer_that_does_not_know_the_letter_a():
-    """Special pieces were looked for around that letter."""
+    """Regression: special pieces were looked for around that letter."""
     rules = Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "ሰ": 2, "ላ": 3, "ሰላ": 4}, [("ሰ", "ላ")]))
     rules.post_processor = processors.TemplateProcessing(
         "<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
@@ -58,7 +58,10 @@ def test_every_word_has_its_pieces_and_no_others(sentences: list[list[str]]):
 
 
 def byte_level(*, add_prefix_space: bool) -> PreTrainedTokenizerFast:
-    """RoBERTa's and ModernBERT's kind: a word after a space is another piece than one without."""
+    """Return a tokenizer like RoBERTa's or ModernBERT's.
+
+    A word after a space has other pieces than a word without a space.
+    """
     rules = Tokenizer(models.BPE())
     rules.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -69,7 +72,7 @@ def byte_level(*, add_prefix_space: bool) -> PreTrainedTokenizerFast:
 
 @pytest.mark.parametrize("add_prefix_space", [False, True])
 def test_words_are_cut_as_inside_a_sentence(add_prefix_space: bool):
-    """Alone and without a space, "gusta" would continue the word before it, in other pieces."""
+    """Without a space, "gusta" would have the pieces of a word's continuation."""
     tokenizer = byte_level(add_prefix_space=add_prefix_space)
     pieces = align_words([["me", "gusta", "la"]], tokenizer)
     expected = tokenizer(" me gusta la", add_special_tokens=False)["input_ids"]
@@ -92,13 +95,13 @@ def test_sentencepiece(data_folder):
     assert special_pieces(processor) == ((), ())
 
 
-LONG = [["me"], ["me", "gusta", "cancion", "a"]]  # 3 and 9 pieces with their special ones
+LONG = [["me"], ["me", "gusta", "cancion", "a"]]  # 3 and 9 pieces, including special pieces
 
 
 def test_truncated_words_have_no_pieces_and_windows_are_for_the_encoder():
     pieces = align_words(
         LONG, TOKENIZER, max_length=7, overflow="truncate"
-    )  # no room for all of "cancion"
+    )  # not all pieces of "cancion" fit
     assert pieces.word_index[1].tolist() == [-1, 0, 1, 1, -1]
     whole = align_words(LONG, TOKENIZER, max_length=9)
     found = align_words(LONG, TOKENIZER, max_length=5, overflow="window")

@@ -37,10 +37,10 @@ def test_unigram_and_added_pieces():
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), min_size=1))
 def test_byte_level(text: str):
-    """Every text is one piece of bytes as the tokenizers package writes it."""
+    """Each text is one piece of bytes, in the notation of the tokenizers package."""
     rules = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     ((piece, _),) = rules.pre_tokenize_str(text)
-    pieces = dict.fromkeys(["\u0120me", "Ã", piece])  # a byte of two is no text
+    pieces = dict.fromkeys(["\u0120me", "Ã", piece])  # one byte of two is not a text
     tokenizer = wrap(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
     found = piece_surfaces(tokenizer)
     assert found[:2] == [("me", True), None]

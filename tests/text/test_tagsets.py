@@ -1,4 +1,4 @@
-"""Every tag of the corpora has a universal one, and the inverse is the inverse."""
+"""Every tag of the corpora has a universal tag."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from polyembed.data import read_conll
 from polyembed.text import to_universal_tags
 from polyembed.text.tagsets import TAGSETS, UNIVERSAL_TAGS
 
-# The tags that occur in CoNLL-2002, those of en-ptb.map and of CoNLL-2003,
-# those of STTS and de-tiger.map, and the 17 of universaldependencies.org/u/pos.
+# The tags that occur in CoNLL-2002, the tags of en-ptb.map and CoNLL-2003, the tags of STTS and
+# de-tiger.map, and the 17 tags of universaldependencies.org/u/pos.
 _TAGS = {
     "conll2002-es": "AO AQ CC CS DA DD DE DI DN DP DT Faa Fat Fc Fd Fe Fg Fh Fia Fit Fp Fpa Fpt Fs Ft Fx Fz I NC NP P0 "
     "PD PI PN PP PR PT PX RG RN SP VAI VAM VAN VAP VAS VMG VMI VMM VMN VMP VMS VSG VSI VSM VSN VSP VSS Y Z",

@@ -1,4 +1,4 @@
-"""Dictionary look-up, scheme conversion, and what stays as it is."""
+"""Dictionary look-up, scheme conversion, and words that do not change."""
 
 import re
 import unicodedata
@@ -18,7 +18,7 @@ to_devanagari = DictionaryTransliterator(hinglish_words())
 
 
 class Upper:
-    """A transliterator that shouts, and remembers what it was asked."""
+    """A transliterator to upper case, which records its input."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []

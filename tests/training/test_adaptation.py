@@ -50,7 +50,7 @@ def adapt_masked_lm(
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_is_the_plain_loop(count):
-    """Step by step the weights of a loop by hand over the batches that the model was given."""
+    """The weights and losses equal the results of a loop by hand over the same batches."""
     model, twin = build(dropout=0.0), build(dropout=0.0)
     spy = Spy(model)
     options = {"max_steps": 7, "max_grad_norm": 0.5, "weight_decay": 0.1, **OPTIONS}
@@ -76,7 +76,7 @@ def test_is_the_plain_loop(count):
         optimizer.step()
         losses.append(loss.item())
     for (name, value), expected in zip(model.named_parameters(), twin.parameters(), strict=True):
-        if name.endswith("key.bias"):  # its gradient is 0 but for rounding, which Adam makes large
+        if name.endswith("key.bias"):  # its gradient is a rounding error, which Adam makes large
             continue
         torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5, msg=name)
     expected = [sum(losses[i : i + 2]) / 2 for i in (0, 2, 4)]
@@ -96,7 +96,7 @@ def test_masking_shares():
     assert (ids[chosen] == labels[chosen]).float().mean() == pytest.approx(
         0.1 + 0.1 / len(TOKENIZER), abs=0.02
     )
-    assert labels[chosen].min() > 2  # nothing special is predicted
+    assert labels[chosen].min() > 2  # special pieces are not predicted
 
 
 def test_whole_words():
@@ -105,9 +105,9 @@ def test_whole_words():
         model, TOKENIZER, build_texts(90), num_train_epochs=2, whole_word_mask=True, **OPTIONS
     )
     words: list[bool] = []
-    mixed = 0  # rows with masked words and others
+    mixed = 0  # rows with both masked and other words
     for batch in spy.batches:
-        forced = (batch["labels"] != -100).sum() == 1  # a batch without a mask got one
+        forced = (batch["labels"] != -100).sum() == 1  # a batch without a masked piece gets one
         for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
             row: list[bool] = []
             for piece, label in zip(ids, labels, strict=True):
@@ -134,7 +134,7 @@ SWITCHED = [
 def masked_switches(
     sentences: list[TaggedSentence], probability: float, **options: object
 ) -> tuple[Spy, float]:
-    """Adapt to sentences, many times each; give the batches and the share of pieces masked."""
+    """Adapt to repeated sentences; return the batches and the share of masked pieces."""
     spy = Spy(model := build())
     options = {**OPTIONS, "batch_size": 50, "mlm_probability": probability, **options}
     adapt_masked_lm(
@@ -183,7 +183,7 @@ def test_a_batch_without_a_mask_gets_one():
 
 @pytest.mark.parametrize(("truncation", "starts"), [(False, (0, 15, 30)), (True, (0,))])
 def test_long_texts_are_cut_up_or_cut_off(truncation, starts):
-    long = " ".join(["gato runs"] * 9)  # 36 pieces, 15 a row
+    long = " ".join(["gato runs"] * 9)  # 36 pieces, 15 per row
     spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, [long], num_train_epochs=1, truncation=truncation, **OPTIONS)
     ids = pieces_of(long)
@@ -231,7 +231,7 @@ def test_leaves_no_trace(tmp_path, monkeypatch, capfd):
     changes = {"gradient_checkpointing": True, "bf16": True, "eval_strategy": "steps"}
     changes["train_sampling_strategy"] = "group_by_length"
     run(model, None, **changes, eval_steps=1, report_to="all")
-    assert not reached  # reports and evaluation that the arguments ask for are off
+    assert not reached  # reports and evaluation are off, although the arguments ask for them
     assert random.getstate() == expected[0]
     assert torch.equal(torch.get_rng_state(), expected[1])
     assert settings() == before
@@ -258,11 +258,11 @@ def test_an_interrupted_adaptation_goes_on(tmp_path):
     assert len(spy.batches) == 16 - 8
     assert result.steps == 16
     assert len(result.losses) == 8
-    assert run(build(), tmp_path).losses == result.losses  # all is done
+    assert run(build(), tmp_path).losses == result.losses  # all steps are done
 
 
 def test_words_of_tokenizers_that_split_none():
-    """Words are found at spaces where the tokenizer's pre-tokenizer finds none."""
+    """Words are split at spaces if the tokenizer itself does not split them."""
     text = "mañana vamos to the beach con mis friends"
     core = Tokenizer(models.BPE(unk_token="<unk>"))
     core.normalizer = normalizers.Replace(" ", "▁")
@@ -329,7 +329,7 @@ def test_wrong_values(changes, error, message):
 
 
 def test_lone_surrogates_are_left_out():
-    """No tokenizer takes them, and one in a million tweets would end a training."""
+    """Tokenizers refuse lone surrogates, so a single such tweet would stop a training run."""
     model, texts = build(), TEXTS[:5]
     spoilt = ["\ud800" + text for text in texts] + ["\udc00"]
     found = [perplexity(model, TOKENIZER, part, max_length=17) for part in (spoilt, texts)]

@@ -1,4 +1,4 @@
-"""The file of a training that goes on."""
+"""The checkpoint file of a training run."""
 
 import numpy as np
 from checks import refused
@@ -7,7 +7,7 @@ from polyembed.training import load_checkpoint, save_checkpoint
 
 
 def test_another_training_and_a_damaged_file_are_refused(tmp_path):
-    """Numbers of NumPy, as an optimiser may have them, become Python's."""
+    """Numbers of NumPy, which an optimiser may have, become Python numbers."""
     path = tmp_path / "run.pt"
     save_checkpoint(path, {"rates": [np.float64(0.5)]}, seed=np.int64(0), rows=3)
     assert load_checkpoint(path, seed=0, rows=3) == {"rates": [0.5]}

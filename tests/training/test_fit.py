@@ -1,4 +1,4 @@
-"""The training loop: it learns, it stops, and an interrupted run goes on to the very same numbers."""
+"""The training loop: learning, stopping, and interrupted runs that reach the same numbers."""
 
 import copy
 import math
@@ -32,7 +32,7 @@ def fit(tagger: pe.SequenceTagger, train: list, dev: list, **options) -> FitResu
 
 
 def build(seed: int = 0, *, dropout: float = 0.1) -> pe.SequenceTagger:
-    """A tagger that draws random numbers, with a frozen table, and to which the training word "song" is unknown."""
+    """Return a tagger with dropout and a frozen table, to which "song" is an unknown word."""
     torch.manual_seed(seed)
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
     table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
@@ -46,7 +46,7 @@ DEV = [*toy_corpus(1), TaggedSentence(("songs", "song"), ("O", "O"))]
 
 
 def scores(*values: float):
-    """Give a metric that says what it is told."""
+    """Return a metric with given values."""
     given = iter(values)
     return lambda gold, predicted: next(given)
 
@@ -86,7 +86,7 @@ def test_the_best_epoch_comes_back():
     )
     assert result.history == tuple(seen)
     assert not tagger.training
-    assert result.best.number == 2  # the first of equals
+    assert result.best.number == 2  # the first of the equal epochs
     assert [epoch.score for epoch in result.history] == [0.1, 0.9, 0.9, 0.2]
     assert_equal_states(tagger, states[1])
     assert not torch.equal(states[1]["decoder.linear.weight"], states[3]["decoder.linear.weight"])
@@ -101,7 +101,10 @@ def test_the_best_epoch_comes_back():
     ],
 )
 def test_stops_when_stale_or_after_decreases_in_a_row(options, count):
-    """Each epoch below the one before; an equal score, or a better one, starts the count anew."""
+    """A decrease is relative to the epoch before.
+
+    An equal or better score starts the count anew.
+    """
     metric = scores(0.9, 0.5, 0.6, 0.4, 0.4, 0.3, 0.2, 0.9)
     result = fit(build(), CORPUS, DEV, metric=metric, num_train_epochs=8, **options)
     assert (len(result.history), result.best.number) == (count, 1)
@@ -134,8 +137,11 @@ def test_schedulers():
 def run(
     checkpoint: Path | None, *, epochs: int = 4, seed: int = 3, last: int = 0
 ) -> tuple[pe.SequenceTagger, list]:
-    """One run of many kinds of state: Adam, a cosine schedule by steps, dropout, unknown words, and
-    an encoder that is frozen for one epoch."""
+    """Train once with many kinds of state.
+
+    The state includes Adam, a cosine schedule by steps, dropout, unknown words, and an encoder that
+    is frozen for one epoch.
+    """
     tagger = build()
     tagger.encoder.requires_grad_(False)
 
@@ -160,7 +166,7 @@ def run(
 def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, last=2)
-    torch.manual_seed(11)  # whatever the state of the new process
+    torch.manual_seed(11)  # the state of the new process does not matter
     tagger, history = run(tmp_path)
     expected, expected_history = run(None)
     assert history == expected_history
@@ -180,7 +186,7 @@ CHANGES = {
 
 
 def test_another_run_is_not_resumed(tmp_path):
-    """Whatever changes the numbers makes another run, and the error names it."""
+    """Any change that affects the numbers makes another run, and the error names the change."""
 
     def start(train=CORPUS, **options):
         options = {"batch_size": 2, "metric": "accuracy", **options}
@@ -205,7 +211,7 @@ def test_another_run_is_not_resumed(tmp_path):
 
 
 def test_the_number_of_epochs_may_change_under_a_warm_up(tmp_path):
-    """One epoch has 3 steps, 1 of them warm; 4 epochs have 12, the first 2 of them warm."""
+    """One epoch has 3 steps with 1 step of warm-up; 4 epochs have 12 steps with 2 of warm-up."""
     for epochs in (1, 4):
         words = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
         options = {"num_train_epochs": epochs, "batch_size": 1, "checkpoint": tmp_path}
@@ -228,7 +234,10 @@ def test_a_loss_that_is_not_finite_stops():
 
 
 def test_the_best_weights_outlive_an_epoch_that_fails():
-    """One step an epoch: the loss of the second is finite, its weights are not. It trains parts that were frozen."""
+    """The second epoch has a finite loss, but its weights are not finite.
+
+    Each epoch is one step, and the second epoch trains parts that were frozen.
+    """
 
     class Diverging(torch.optim.SGD):
         def step(self, *args, **options):
@@ -300,7 +309,7 @@ def test_gradients_outside_the_optimiser_are_neither_clipped_nor_kept():
 
 
 class Words(NamedTuple):
-    """What a reader of one's own may give: it checks nothing."""
+    """A sentence of a user's own reader, without checks."""
 
     words: tuple[str, ...]
     tags: tuple[str | None, ...]
@@ -346,7 +355,7 @@ def test_wrong_values_show_before_the_first_step(changes, message):
 
 
 def test_batches_hold_sentences_of_like_many_pieces_under_a_trained_encoder(monkeypatch):
-    """One piece a word as prepared, or four: the number of words says nothing."""
+    """A prepared word has one piece or four, so the number of words does not tell the length."""
     few, many = (TaggedSentence((word,) * 4, (TAGS[0],) * 4) for word in ("a", "b"))
     seen, collate = [], pe.SequenceTagger.collate
 

@@ -1,4 +1,4 @@
-"""Members trained one after the other: each is what `fit` gives, and finished ones are read."""
+"""Members trained one after the other: each equals a result of `fit`; finished ones are read."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def test_members_are_what_fit_gives_after_an_interruption_too(tmp_path, monkeypa
         DEV,
         vote="mean",
     )  # before anything trains
-    monkeypatch.setattr(pe.SequenceTagger, "collate", None)  # the third call trains nothing
+    monkeypatch.setattr(pe.SequenceTagger, "collate", None)  # the third call does not train
     assert fit_ensemble(build, TRAIN, DEV, OPTIONS, **options).results == found.results
 
 

@@ -51,7 +51,7 @@ def networks() -> nn.Module:
 
 
 class Setting:
-    """A trainer over toys; what it collated and what it said."""
+    """A trainer over toys, with records of its batches and its steps."""
 
     def __init__(
         self,
@@ -104,7 +104,10 @@ def rows_named(names: list[int]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("options", [{}, {"target_weight": 0.5}, {"target_weight": 0.0}])
 def test_steps_are_those_of_metaxl_step(options):
-    """A target batch is split between the inner and the outer loss, unless the printed algorithm is asked for."""
+    """Each step has the numbers of `metaxl_step`.
+
+    A target batch is split between the inner and the outer loss, except in the printed algorithm.
+    """
     setting, plain, joint = Setting(**options), Setting(), Setting(objective="joint")
     setting.train(), joint.train()
     optimizers = plain.trainer.optimizer, plain.trainer.meta_optimizer
@@ -127,7 +130,8 @@ def test_steps_are_those_of_metaxl_step(options):
 
 
 def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again():
-    setting = Setting(num_train_epochs=5, objective="joint", weight=[0.5, 0.8])  # of no network
+    # joint training without networks ignores `weight`
+    setting = Setting(num_train_epochs=5, objective="joint", weight=[0.5, 0.8])
     setting.train()
     for rows, batches in ((SOURCE, setting.batches[::2]), (TARGET, setting.batches[1::2])):
         assert {len(batch) for batch in batches} == {4}
@@ -148,7 +152,10 @@ def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again():
     ("transformed", "size", "weight"), [(False, 4, 1.0), (True, 4, 1.0), (False, 2, 0.5)]
 )
 def test_joint_training_is_the_plain_loop(transformed, size, weight):
-    """Of ``L_s + w L_t``; source batches through the network, or not; over MetaXL's batches."""
+    """The loop minimises ``L_s + w L_t`` over the batches of MetaXL.
+
+    Source batches pass through the network in one of the cases.
+    """
     options = {"target_batch_size": size, "target_weight": weight}
     setting = Setting(objective="joint_rtn" if transformed else "joint", **options)
     plain, metaxl = Setting(), Setting(target_batch_size=size, target_weight=0.0)
@@ -214,7 +221,7 @@ def test_languages_have_networks_of_their_own():
     setting = Setting(rtn=two, target_weight=0.0)
     more = make_rows(7, 3)
     setting.train({"en": SOURCE, "es": more})
-    assert len(setting.steps) == 6  # the largest source set is one pass
+    assert len(setting.steps) == 6  # an epoch is one pass over the largest source set
     assert [{name // 1000 for name in batch} for batch in setting.batches[:3]] == [{1}, {3}, {2}]
     for name in ("rtn.en.up.weight", "rtn.es.up.weight"):
         assert not torch.equal(setting.state()[name], setting.before[name])
@@ -271,7 +278,11 @@ def test_back_off_starts_from_the_best_epoch():
 
 
 def resumable(folder: Any, on_step: Any = None) -> Any:
-    """Everything that a run carries on: dropout, momentum, schedules, the back-off; an evaluation that draws."""
+    """Train with all kinds of state that a run carries on.
+
+    The state includes dropout, momentum, schedules, the back-off, and random numbers in an
+    evaluation.
+    """
 
     def schedule(optimizer, steps):
         return LambdaLR(optimizer, lambda step: 1.0 - step / steps)
@@ -321,7 +332,7 @@ def test_a_resumed_run_that_scores_returns_an_epoch_with_a_score(tmp_path):
 
 
 def test_an_interrupted_trainer_goes_on(tmp_path):
-    """Its optimisers have the rates of the step at which it was interrupted."""
+    """The continued trainer has optimisers with the rates of the interrupted step."""
 
     def interrupt(step):
         if step.epoch == 2:
@@ -338,12 +349,13 @@ def test_an_interrupted_trainer_goes_on(tmp_path):
 def test_refuses_the_checkpoint_of_another_run(tmp_path):
     Setting().train(checkpoint=tmp_path)
 
-    elsewhere = Setting(seed=4_611_686_018_427_387_905)  # 1 after the modulus
+    elsewhere = Setting(seed=4_611_686_018_427_387_905)  # the seed is 1 modulo 2**31
     elsewhere.trainer.layers = [elsewhere.model.body[2]]
     rule = r"must be a checkpoint of this training, got .*seed 0 in place of 1.*layers \['body.1'\]"
     rule += r" in place of \['body.2'\].*rows "
     refused(ValueError, rule, elsewhere.train, SOURCE[:-1], checkpoint=tmp_path)
-    options = {"batch_size": 2, "gradient_accumulation_steps": 2}  # its batches, and larger ones
+    # target batches of the same size, and larger ones
+    options = {"batch_size": 2, "gradient_accumulation_steps": 2}
     Setting(objective="joint", target_batch_size=2).train(checkpoint=tmp_path / "joint")
     same, other = (Setting(objective="joint", target_batch_size=n, **options) for n in (1, 2))
     same.train(checkpoint=tmp_path / "joint")

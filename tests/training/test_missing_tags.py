@@ -31,7 +31,7 @@ def test_a_crf_sums_over_the_tags_that_are_not_known():
 
 
 def test_known_tags_must_be_part_of_an_allowed_sequence():
-    """Else the loss would be infinite."""
+    """Otherwise the loss would be infinite."""
     grammar = Constraints.bio(["O", "B-X", "I-X"])
     tags = {0: {0}, 1: {1}, 2: {2}, -100: {0, 1, 2}} | {frozenset(x): x for x in ({0, 2}, {1, 2})}
 
@@ -70,7 +70,7 @@ def test_words_beyond_the_limit_leave_the_loss():
     for embedder in (stored, pe.MetaEmbedding.concat([encoder, encoder, stored])):
         same = pe.SequenceTagger(embedder, ["X", "VERB"])
         assert same.collate(rows)["tags"].equal(batch["tags"])
-    mine = SimpleNamespace(  # a decoder that knows no -100
+    mine = SimpleNamespace(  # a decoder without support for -100
         in_features=encoder.embedding_dim,
         tags=("X", "VERB"),
         encode_labels=lambda _: torch.ones(1, 4, 2),

@@ -27,7 +27,7 @@ def test_each_parameter_is_in_one_group():
     assert [group["eps"] for group in optimizer.param_groups] == [1e-8, 1e-8, 1.0]
     names = {name.rsplit(".", 1)[1] for name in groups[1]}
     assert names == {"transitions", "start_transitions", "end_transitions", "edges"}
-    assert len(groups[2]) == 2  # of the word's features and its neighbours'
+    assert len(groups[2]) == 2  # for the features of the word and for its neighbours'
     trainable = {name for name, value in tagger.named_parameters() if value.requires_grad}
     assert set.union(*groups) == trainable
     assert sum(map(len, groups)) == len(trainable)
@@ -92,7 +92,7 @@ def test_epochs_and_batches_follow_the_number_of_texts():
 
 
 def test_noam_follows_the_equation():
-    """Step ``s = t + 1`` of Vaswani et al. 2017, equation 3, times the rate."""
+    """The rate follows equation 3 of Vaswani et al. 2017 at step ``s = t + 1``, times `lr`."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
     schedule = noam_schedule(optimizer, 13, warmup_steps=5)
     rates = []

@@ -1,4 +1,4 @@
-"""Perplexity, and the accuracy at switches of language: the plain loops, whatever the batches."""
+"""Perplexity, and the accuracy at switches of language, against plain loops for any batches."""
 
 import math
 import random
@@ -70,7 +70,7 @@ KINDS = ["RSRS", "NRNRNS", "R", "RSSR"]
 
 
 def plain_hits(model: nn.Module, folds: int) -> dict[str, list[bool]]:
-    """Mask words in rows of one sentence, one row a pass."""
+    """Return the hits on masked words, with one sentence per row and one row per pass."""
     model = model.eval()
     found: dict[str, list[bool]] = {"S": [], "R": [], "N": []}
     for sentence, kinds in zip(SENTENCES, KINDS, strict=True):
@@ -118,7 +118,7 @@ def test_long_sentences_lose_no_word():
 
 
 def test_words_stand_as_in_a_text_for_byte_level_tokenizers():
-    """A piece after a space is another one than without: a sentence's words would be read as one."""
+    """Pieces after a space differ from other pieces. Without spaces, words would be joined."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}

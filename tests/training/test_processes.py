@@ -1,4 +1,4 @@
-"""Data-parallel training in two processes over gloo: it is that of one process over the joined batches."""
+"""Data-parallel training in two processes over gloo, against one process over joined batches."""
 
 import subprocess
 import sys
@@ -17,7 +17,10 @@ FOLDERS = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().pa
 
 
 def build_tagger() -> pe.SequenceTagger:
-    """In float64, without dropout: a trained table in two places, a frozen one, and a CRF."""
+    """Return a tagger in float64 without dropout.
+
+    It has a trained table in two places, a frozen table, and a CRF.
+    """
     torch.manual_seed(0)
     shared = toy_table(5)
     tables = [shared, pe.SourceEmbedding(ToyVectors(3), toy_lexicon()), pe.UniqueWords(shared)]
@@ -30,7 +33,7 @@ def make_optimizer(tagger: torch.nn.Module) -> torch.optim.SGD:
 
 
 def reference(size: int = 2 * HALF) -> dict[str, torch.Tensor]:
-    """One process, batches twice as large."""
+    """Train in one process with batches of twice the size, and return the weights."""
     tagger = build_tagger()
     optimizer = make_optimizer(tagger)
     for step in range(STEPS):
@@ -44,7 +47,7 @@ METAXL = ("metaxl", "joint_rtn")
 
 
 def metaxl(objective: str, rank: int | None = None, folder: str | None = None) -> Setting:
-    """Train in one process (rank None), or in one of two with half the rows each."""
+    """Train in one process (rank None), or in one of two processes with half the rows each."""
     setting = Setting(
         objective=objective,
         batch_size=4 if rank is None else 2,
@@ -52,8 +55,9 @@ def metaxl(objective: str, rank: int | None = None, folder: str | None = None) -
         backoff_epochs=1,
     )
     if rank:
-        torch.nn.init.normal_(setting.model.head.weight)  # all start from the first one's
-    scores = iter([0.9, 0.1, 0.3] if rank else [0.1, 0.9, 0.3])  # the first one's count
+        torch.nn.init.normal_(setting.model.head.weight)  # replaced by the first process's weights
+    # the scores of the first process count
+    scores = iter([0.9, 0.1, 0.3] if rank else [0.1, 0.9, 0.3])
     setting.train(evaluate=lambda _: next(scores), checkpoint=folder)
     setting.losses = [step.loss for step in setting.steps]
     return setting
@@ -118,7 +122,7 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Run all loops under one torchrun, which is most of the time."""
+    """Run all loops under one torchrun, because its start takes most of the time."""
     pytest.importorskip("accelerate")
     folder = tmp_path_factory.mktemp("processes")
     path = folder / "program.py"

@@ -1,4 +1,4 @@
-"""The library's models in training loops of others."""
+"""The library's models in the training loops of other packages."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_batches_are_those_of_collate(name):
 
 @pytest.mark.parametrize("name", ["ids", "pieces"])
 def test_transformers_trainer_is_the_plain_loop(name, tmp_path):
-    """With the two methods that the documentation gives."""
+    """The trainer overrides the two methods that the documentation shows."""
     from transformers import Trainer, TrainingArguments
 
     class WordTrainer(Trainer):

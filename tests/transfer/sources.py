@@ -4,7 +4,7 @@ import numpy as np
 
 
 class Source:
-    """Rows of words, zeros for others."""
+    """The vectors of known words, and zeros for other words."""
 
     def __init__(self, rows: dict[str, list[float]]) -> None:
         self.rows, self.words, self.dim = rows, list(rows), len(next(iter(rows.values())))

@@ -1,4 +1,4 @@
-"""Words looked up across two spaces, against plain loops; and the figures of real vectors."""
+"""Word translation across two spaces against plain loops, and the accuracy of real vectors."""
 
 import random
 from functools import partial
@@ -19,7 +19,10 @@ from polyembed.vectors import TextVectors
 def toy(
     seed: int = 0, n: int = 53, m: int = 41, dim: int = 5
 ) -> tuple[Source, Source, list[tuple[str, str]]]:
-    """Two noisy copies of a space, with some words of several translations and some of none."""
+    """Return two noisy copies of a space, and a dictionary.
+
+    Some words have several translations, and some words have no translation.
+    """
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, dim))
     y = x[:m] + 0.6 * rng.standard_normal((m, dim))
@@ -84,7 +87,7 @@ def muse(data_folder: Path, part: str) -> list[tuple[str, str]]:
 def test_real_vectors_with_a_dictionary(
     data_folder: Path, spanish_and_english: tuple[TextVectors, TextVectors]
 ):
-    """At least the figures of an independent implementation, 0.753 and 0.784 (308 words of 393)."""
+    """An independent implementation has 0.753 by cosine, and 0.784 (308 of 393 words) by CSLS."""
     es, en = spanish_and_english
     test = muse(data_folder, "5000-6500")
     mapping = pe.align_spaces(es, en, dictionary=muse(data_folder, "0-5000"), refine=0)
@@ -102,7 +105,7 @@ def test_real_vectors_with_a_dictionary(
 def test_real_vectors_without_a_dictionary(
     data_folder: Path, spanish_and_english: tuple[TextVectors, TextVectors]
 ):
-    """By similarities of the 2,000 most frequent words; of all in the slow test."""
+    """The first pairs are from the similarities of the 2,000 most frequent words."""
     es, en = spanish_and_english
     mapping = pe.align_spaces(es, en, dictionary="similarity", refine=10, max_words=2000)
     assert mapping.report["criteria"][0] < 0.6, "a rough start"

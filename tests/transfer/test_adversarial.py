@@ -1,4 +1,4 @@
-"""The mapping learnt from nothing: a planted rotation is found, not by luck; and the criterion that judges it."""
+"""The adversarial mapping, which finds a planted rotation without pairs, and its criterion."""
 
 import numpy as np
 import oracles
@@ -19,7 +19,10 @@ TINY = {"num_epochs": 2, "epoch_size": 64, "hidden_size": 7}
 
 
 def planted(seed: int, n: int = 200, dim: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
-    """Skewed vectors with another spread in each dimension, and the same turned by up to 1.2 (69 degrees)."""
+    """Return skewed vectors with another spread in each dimension, and the same vectors rotated.
+
+    The rotation is by up to 1.2 radians (69 degrees).
+    """
     generator = torch.Generator().manual_seed(seed)
     x = torch.empty(n, dim).exponential_(1, generator=generator) * torch.linspace(1.5, 0.5, dim)
     skew = torch.randn(dim, dim, generator=generator).double()
@@ -82,8 +85,10 @@ def test_the_best_epoch_is_returned():
 def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(
     scores, rates, monkeypatch
 ):
-    """The first drop below the best only counts; each later one halves, a new best between them or
-    not. Decay alone goes no lower than 1e-6; a halving below it ends the run.
+    """The first drop below the best score is only counted, and each later drop halves the rate.
+
+    A new best score between the drops makes no difference. Decay alone does not reduce the rate
+    below 1e-6, and a halving below 1e-6 ends the run.
     """
     seen: list[float] = []
 
@@ -112,7 +117,11 @@ def test_only_the_most_frequent_words_are_drawn():
 
 
 def test_a_step_is_that_of_the_paper():
-    """Two steps by hand: SGD on either loss with smoothed labels, and the step to the orthogonal matrices."""
+    """Compare two steps with a computation by hand.
+
+    The steps are SGD on each loss with smoothed labels. The second step also moves the mapping
+    towards the orthogonal matrices.
+    """
     x, y = planted(0, n=1, dim=2)
     rates = {"learning_rate": 0.5, "beta": 0.01, "dropout": 0.0, "smoothing": 0.2}
     game = adversarial._Game(x, y, AdversarialOptions(hidden_size=3, batch_size=1, **rates), 0)

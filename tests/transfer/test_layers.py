@@ -63,12 +63,12 @@ class Classifier(nn.Module):
 
 @pytest.mark.parametrize("name", [*MODELS, "inside another"])
 def test_the_number_is_that_of_hidden_states(name):
-    """`hidden_states` tells what goes in, and the rest of the model is given what comes out."""
+    """The function gets `hidden_states[number]`, and its result replaces this tensor."""
     model = Classifier() if name == "inside another" else make(name)
     ids = torch.randint(5, 31, (2, 7))
     with torch.no_grad():
         plain = model(input_ids=ids, output_hidden_states=True)
-        # transformers has some for itself
+        # some hooks are from transformers
         own_hooks = [len(module._forward_hooks) for module in model.modules()]
         assert len(plain.hidden_states) == 4
         for number, expected in enumerate(plain.hidden_states):

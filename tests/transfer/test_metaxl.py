@@ -53,7 +53,7 @@ class Classifier(nn.Module):
         return self.head(h.mean(1))
 
     def place(self, number: int) -> nn.Module:
-        """The module whose output is that of the n-th layer."""
+        """Return the module of the n-th layer, or the embedding for 0."""
         return self.blocks[number - 1] if number else self.embedding
 
 
@@ -68,7 +68,7 @@ def make_batch(rows: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class Setting:
-    """A model, a transform or several, their optimisers."""
+    """A model, one or several transforms, and their optimisers."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Setting:
 
 
 def assert_moves_alike(one: Setting, other: Setting, tolerance: float) -> None:
-    """Both have moved, and each parameter by the same; relative to its own move."""
+    """Check that both have moved, and that each parameter's moves agree relative to their size."""
     mine, theirs = one.moved(), other.moved()
     assert mine.keys() == theirs.keys()
     assert float(theirs["t0.up.weight"].norm()) > 1e-6
@@ -135,7 +135,10 @@ def assert_moves_alike(one: Setting, other: Setting, tolerance: float) -> None:
 def oracle(
     setting: Setting, place: int, target_weight: float
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Equations 3 and 4 with the target in the inner loss, by a second derivative; no dropout."""
+    """Compute equations 3 and 4 by a second derivative, without dropout.
+
+    The inner loss includes the target's loss.
+    """
     setting.model.eval()
     network = setting.transform
     state, meta = (
@@ -171,7 +174,7 @@ def oracle(
     ("place", "target_weight"), [(0, 1.0), (2, 1.0), (3, 1.0), (2, 0.3), (2, 0.0)]
 )
 def test_the_oracle(method, place, target_weight):
-    """With the target's loss, the default; without it, algorithm 1 as printed."""
+    """The inner loss has the target's loss by default. Without it, it is algorithm 1 as printed."""
     setting = Setting()
     with sdpa_kernel(SDPBackend.MATH):
         expected, inner, outer = oracle(setting, place, target_weight)
@@ -262,7 +265,7 @@ def test_a_module_under_two_names_goes_on_learning(method):
 
 
 def test_rates():
-    """By default each parameter's own rate in the optimiser; what it does not hold is a constant."""
+    """The default is each parameter's rate in the optimiser. Other parameters are constants."""
     one, other = Setting(), Setting()
     head, blocks = one.model.head.parameters(), one.model.blocks.parameters()
     one.optimizer = torch.optim.SGD([{"params": head, "lr": 0.1}, {"params": blocks}], 0.5)
@@ -291,7 +294,7 @@ def spoil(setting: Setting) -> None:
 
 
 class Counted(nn.Module):
-    """A classifier with batch statistics below and above its block, and a count of its passes."""
+    """A classifier with batch statistics below and above its block, and a counter of its passes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -304,13 +307,13 @@ class Counted(nn.Module):
         self.register_buffer("passes", torch.zeros(()))
 
     def forward(self, ids: Tensor) -> Tensor:
-        self.passes = self.passes + 1  # a new tensor in the place of the buffer
+        self.passes = self.passes + 1  # replaces the buffer by a new tensor
         return self.head(self.high(self.block(self.low(self.embedding(ids))).mean(1)))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_each_batch_counts_once(method):
-    """Batch statistics go on as in three training passes, whatever runs again."""
+    """Batch statistics change as in three training passes, even if passes are repeated."""
     setting = Setting(model=Counted)
     plain = copy.deepcopy(setting.model)
     torch.manual_seed(9)
@@ -329,7 +332,10 @@ def test_each_batch_counts_once(method):
 
 
 class Turned(Counted):
-    """A layer whose weight is divided by a norm that a power iteration follows: its passes differ by their buffers."""
+    """A classifier with a layer in spectral normalisation.
+
+    Each pass updates the buffers of the power iteration, and so changes the next pass.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -345,7 +351,7 @@ def test_a_pass_that_moves_its_buffers_is_run_again_from_where_it_was():
 
 
 def deaf() -> nn.Module:
-    """A transform without an effect."""
+    """Return a transform without an effect."""
     network = RepresentationTransformationNetwork(HIDDEN, 5)
     network.forward = lambda h: h
     return network
@@ -452,7 +458,7 @@ def test_two_processes_are_one(tmp_path):
 def gradients(
     model: nn.Module, layer: Any, source: Any, target: Any, method: str, **options: Any
 ) -> dict[str, Tensor]:
-    """All gradients that `metaxl_gradients` adds to ``.grad``, and nothing else."""
+    """Return all gradients that `metaxl_gradients` adds to ``.grad``."""
     torch.manual_seed(3)
     network = RepresentationTransformationNetwork(HIDDEN, bottleneck=5)
     network.to(next(model.parameters()).dtype)
@@ -469,7 +475,7 @@ def assert_gradients(
     found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float
 ) -> None:
     assert found.keys() == expected.keys()
-    for part in ("model", "rtn"):  # the parameters' sizes differ widely
+    for part in ("model", "rtn"):  # gradients of single parameters differ widely in size
         one, other = (
             torch.cat([g.flatten() for n, g in x.items() if n.startswith(part)])
             for x in (found, expected)
@@ -479,7 +485,10 @@ def assert_gradients(
 
 
 def test_gradients_accumulate_like_backward():
-    """Twice the call is twice the gradient; hooks of parameters run; a step is the gradient and both optimisers'."""
+    """Two calls add twice the gradient, and run the hooks of parameters.
+
+    A step equals one call and a step of both optimisers.
+    """
     setting = Setting()
     setting.model.eval()
     batches = [make_batch(5, 1)], [make_batch(3, 2)]
@@ -501,7 +510,7 @@ def test_gradients_accumulate_like_backward():
 
 
 class Square(torch.autograd.Function):
-    """A square; with forward derivatives in `Forward`."""
+    """A square. The subclass `Forward` also has forward derivatives."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -521,7 +530,7 @@ class Forward(Square):
 
 
 class Kinds(nn.Module):
-    """A small classifier; `kind` is what its lower part does, or how the upper part reads it."""
+    """A small classifier. `kind` selects a feature of its lower part or of the path to its head."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -560,7 +569,10 @@ class Kinds(nn.Module):
     "kind", ["no_grad", "detach", "forward", "grad mode", "skip", "twice", "sparse"]
 )
 def test_what_a_lower_part_may_do(kind):
-    """Constants, functions and paths of its own, values that bypass the layer, a layer that runs twice."""
+    """The lower part may have constants, autograd functions, and values that bypass the layer.
+
+    It may also depend on the gradient mode, and the layer may run twice.
+    """
     torch.manual_seed(0)
     arguments = Kinds(kind).double(), "layer", make_batch(5, 1), make_batch(3, 2)
     expected = gradients(*arguments, "reverse_over_reverse", loss=loss)
@@ -568,7 +580,10 @@ def test_what_a_lower_part_may_do(kind):
 
 
 def test_functions_without_the_derivatives():
-    """Without forward derivatives below the layer: differences. Without second ones above it: an error."""
+    """Differences replace forward derivatives below the layer.
+
+    Missing second derivatives above the layer raise an error.
+    """
     torch.manual_seed(0)
     arguments = Kinds("backward").double(), "layer", make_batch(5, 1), make_batch(3, 2)
     expected = gradients(*arguments, "reverse_over_reverse", loss=loss)
@@ -590,13 +605,14 @@ def test_functions_without_the_derivatives():
 
 
 def test_no_graph_is_kept_below():
-    """While the target pass runs, no tensor that the lower part saved for its backward pass is alive."""
+    """Tensors that the lower part saved for its backward pass are freed before the target pass."""
     saved: weakref.WeakSet[Any] = weakref.WeakSet()
     source = make_batch(5, 1)
 
     class Held:
         def __init__(self, tensor):
-            self.tensor = tensor.detach()  # an output that holds its own node would be a cycle
+            # an output with a reference to its own node would be a cycle
+            self.tensor = tensor.detach()
             saved.add(self)
 
     def watched(model, batch):
@@ -644,7 +660,10 @@ MODELS = {
     ],
 )
 def test_models_of_transformers(name, place, training, checkpointed):
-    """The documentation's call: the default loss, attention and dropout, no context; against reverse over reverse."""
+    """Compare the call of the documentation with reverse over reverse.
+
+    It uses the default loss, attention and dropout, and no context manager.
+    """
     import transformers
 
     torch.manual_seed(3)
@@ -661,9 +680,9 @@ def test_models_of_transformers(name, place, training, checkpointed):
     expected = gradients(model, place, *batches, "reverse_over_reverse")
     if checkpointed:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # another name from transformers 6 on
+            warnings.simplefilter("ignore", FutureWarning)  # the name changes in transformers 6
             model.gradient_checkpointing_enable(
                 gradient_checkpointing_kwargs={"use_reentrant": False}
             )
-    tolerance = 1e-6 if name == "Llama" else 1e-9  # its norms compute in float32 whatever they get
+    tolerance = 1e-6 if name == "Llama" else 1e-9  # its norms always compute in float32
     assert_gradients(gradients(model, place, *batches, "forward_over_reverse"), expected, tolerance)

@@ -31,7 +31,7 @@ def dot(one: list[float], other: list[float]) -> float:
 
 
 def two_layers(row: list[float], down: nn.Linear, up: nn.Linear) -> list[float]:
-    """Equation 1 in loops."""
+    """Compute equation 1 by loops."""
     first, second = (
         [
             (*weights, bias)
@@ -62,7 +62,7 @@ def test_equation(gate, residual):
 
 
 def test_initial_weights():
-    """By Xavier: a normal distribution of variance ``2 / (fan_in + fan_out)``, and no bias."""
+    """Xavier weights are normal with variance ``2 / (fan_in + fan_out)``, and the bias is 0."""
     network = RepresentationTransformationNetwork(300, bottleneck=200, gate="tied", xavier=True)
     for layer in (network.down, network.up):
         expected = math.sqrt(2 / sum(layer.weight.shape))

@@ -1,4 +1,4 @@
-"""Mappings from pairs, equal words, similarities and nothing; what is reported, and what is refused."""
+"""Mappings from pairs, equal words, similarities or vectors alone, their reports and errors."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ def rotation() -> np.ndarray:
 
 
 def planted(noise: float = 0.0, n: int = N) -> tuple[Source, Source]:
-    """A space, and the same turned, with noise; word i of the one is word i of the other."""
+    """Return a space and its noisy rotation. Word i of one space is word i of the other."""
     x = skewed(n)
     y = x @ rotation() + noise * np.random.default_rng(9).standard_normal(x.shape)
     return Source({f"s{i}": x[i] for i in range(n)}), Source({f"t{i}": y[i] for i in range(n)})
@@ -48,7 +48,7 @@ def error_of(mapping: OrthogonalMapping) -> float:
     return float(np.abs(mapping.weight.numpy() - rotation()).max())
 
 
-# Where the first mapping comes from.
+# The first mapping.
 
 
 def test_pairs_alone_are_procrustes_of_the_normalised_vectors():
@@ -125,7 +125,7 @@ def test_the_best_by_the_criterion_is_returned_be_it_the_first(monkeypatch):
         assert torch.equal(mapping.weight, first.weight) == (best == 0)
 
 
-# What is reported.
+# The report.
 
 
 def test_words_are_the_sources_or_those_given():
@@ -153,13 +153,13 @@ def test_pairs_left_out_and_zero_rows_are_counted_once():
 
 @pytest.mark.parametrize("options", WAYS)
 def test_a_vocabulary_smaller_than_every_cut(options):
-    """The most frequent 75,000 of the adversarial stage, the neighbourhood of 10, one word alone."""
+    """One word is fewer than the 75,000 words of the adversarial stage and than 10 neighbours."""
     mapping = pe.align_spaces(*planted(n=1), **options)
     assert len(mapping.report["criteria"]) == 6
     assert mapping.weight.isfinite().all()
 
 
-# Kindness to the caller.
+# The modes of the caller.
 
 
 @pytest.mark.parametrize("options", WAYS)
@@ -195,7 +195,7 @@ def test_pairs_by_similarity_are_their_equation():
     assert 0 < len(expected) < 31
 
 
-# What is refused.
+# Errors.
 
 
 @own_words

@@ -1,4 +1,4 @@
-"""Extended vocabularies, on tokenizers of every kind trained here on a few lines, and tiny models."""
+"""Extended vocabularies, with tiny models and tokenizers of every kind trained on a few lines."""
 
 import functools
 import json
@@ -46,7 +46,7 @@ SPECIAL = list(NAMES.values())
 
 
 def wrap(core: Tokenizer) -> PreTrainedTokenizerFast:
-    """Add a mask piece that the model itself does not hold, behind all others."""
+    """Return a tokenizer with a mask piece after all others, which is not a piece of its model."""
     core.post_processor = BERT_LAYOUT
     mask = AddedToken("[MASK]", lstrip=True, special=True)
     return PreTrainedTokenizerFast(
@@ -61,7 +61,7 @@ def word_piece() -> PreTrainedTokenizerFast:
     core = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.normalizer = normalizers.Lowercase()
-    letters = "abcdefghijklmnopqrstuvwxyz"  # each at a word's start and inside
+    letters = "abcdefghijklmnopqrstuvwxyz"  # each letter at a word's start and inside
     trainer = trainers.WordPieceTrainer(vocab_size=110, special_tokens=SPECIAL, show_progress=False)
     core.train_from_iterator([*OLD, *letters, letters, "za"], trainer)
     return wrap(core)
@@ -84,7 +84,7 @@ def unigram() -> PreTrainedTokenizerFast:
     return wrap(core)
 
 
-@functools.cache  # training breaks ties by chance
+@functools.cache  # training breaks ties at random
 def byte_level() -> PreTrainedTokenizerFast:
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -99,7 +99,10 @@ def byte_level() -> PreTrainedTokenizerFast:
 
 @functools.cache
 def byte_fallback_pairs() -> PreTrainedTokenizerFast:
-    """As Llama's: spaces become marks, no pre-tokenizer, bytes for what is unknown."""
+    """Return a tokenizer like Llama's, without a pre-tokenizer.
+
+    Spaces become marks, and unknown characters become bytes.
+    """
     core = Tokenizer(models.BPE(unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     core.train_from_iterator(
@@ -137,7 +140,7 @@ kinds = pytest.mark.parametrize("kind", TOKENIZERS)
 def masked_lm(rows: int) -> nn.Module:
     config = BertConfig(vocab_size=rows, tie_word_embeddings=False, **STANDARD)
     model = BertForMaskedLM(config).eval()
-    for parameter in model.parameters():  # biases too
+    for parameter in model.parameters():  # biases are random too
         nn.init.normal_(parameter, std=0.5)
     return model
 
@@ -160,7 +163,7 @@ def test_a_new_row_is_the_mean_of_what_it_replaces(kind: str):
     found = extend_vocabulary(old, model, [*NEW, *SCRIPT], 80)
     special = {*old.all_special_ids}
     ordinary = [i for i in range(len(old)) if i not in special]
-    if kind == "word-piece":  # others know the space, or bytes
+    if kind == "word-piece":  # other tokenizers have the space or bytes
         assert not all(found.origins)
     names = ("embeddings.word_embeddings.weight", "decoder.weight", "decoder.bias")
     changed = {n: table for n, table in model.state_dict().items() if n.endswith(names)}
@@ -220,7 +223,7 @@ MODELS = {
 @pytest.mark.parametrize("multiple", [None, 8])
 @pytest.mark.parametrize("name", MODELS)
 def test_models_keep_their_logits_and_open_again(name, multiple, tmp_path):
-    """Heads that count their rows, with a table of another width, or with a resize of their own."""
+    """The heads count their rows, have a table of another width, or resize themselves."""
     config = getattr(transformers, name.partition("With")[0].partition("For")[0] + "Config")
     old = word_piece()
     counts = {"n_words": len(old)} if "n_layers" in MODELS[name] else {}

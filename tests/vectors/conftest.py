@@ -1,4 +1,4 @@
-"""A file with a given content."""
+"""A fixture that writes a file with a given content."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""BPEmb: as the package has it; files that do not fit or are cut off; training."""
+"""BPEmb: the values of the package, files that do not fit or are cut off, and training."""
 
 import io
 import pickle
@@ -54,7 +54,7 @@ def test_words_that_are_not_text_or_not_prepared(dutch):
 
 
 def test_the_text_format_has_the_same_rows_and_nan_is_refused(dutch, tmp_path):
-    """A few names may be damaged, as in some of the public files."""
+    """A few damaged names are allowed, because some public files have them."""
     right = BPEmbVectors(**dutch)
     text = dutch["vectors_file"].replace(".bin", ".txt")
     table = BPEmbVectors(dutch["model_file"], text).table
@@ -101,7 +101,7 @@ def answers(dutch):
 
 def test_a_language_is_fetched_once(dutch, tmp_path, monkeypatch):
     server = Server(monkeypatch, answers(dutch))
-    monkeypatch.setenv("HOME", str(tmp_path))  # where the package keeps its cache
+    monkeypatch.setenv("HOME", str(tmp_path))  # the package keeps its cache there
     vectors = BPEmbVectors.from_pretrained("nl", vocab_size=1000, dim=25)
     assert server.asked == list(server.answers)
     np.testing.assert_array_equal(vectors.table, BPEmbVectors(**dutch).table)

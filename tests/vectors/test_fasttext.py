@@ -1,4 +1,4 @@
-"""fastText's files: exact against the package, the published vectors and the definition."""
+"""fastText's files against the package, the published vectors and the definition."""
 
 import random
 import struct
@@ -35,7 +35,7 @@ def is_text(word):
 
 
 def write_model(path, words, rows, *, version=12, bucket, min_n, max_n, model=2, labels=()):
-    """Write a model by hand, from the description of the format."""
+    """Write a model by hand, by the description of the format."""
     dim = rows.shape[1]
     entries = [*((word, 0) for word in words), *((label, 1) for label in labels)]
     parts = [struct.pack("<2i", 793712314, version)] if version else []
@@ -63,7 +63,7 @@ def fnv1a(text):
 
 
 def expected_vector(word, words, rows, *, version, bucket, min_n, max_n):
-    """The mean of a word's rows, by the definition."""
+    """Return the mean of a word's rows, by the definition."""
     ids = [words.index(word)] if word in words else []
     spelled = "" if word == "</s>" and version else f"<{word}>"
     for start in range(len(spelled)):
@@ -103,7 +103,7 @@ def test_real_models_give_what_the_package_gives(folder, name):
 
 @pytest.mark.parametrize("name", ["lee_fasttext", "pang_lee_polarity_fasttext"])
 def test_real_models_give_the_vectors_published_with_them(folder, name):
-    """The package refuses the first, whose file has no version number."""
+    """The package refuses the first model, whose file has no version number."""
     lines = (folder / f"{name}.vec").read_bytes().split(b"\n")[1:-1]
     words = [line.split(b" ")[0].decode("utf-8", "surrogateescape") for line in lines]
     expected = np.array([[float(number) for number in line.split()[1:]] for line in lines])
@@ -115,7 +115,7 @@ def test_real_models_give_the_vectors_published_with_them(folder, name):
 @pytest.mark.parametrize(("min_n", "max_n"), [(1, 3), (0, 1), (3, 6), (4, 2)])
 @pytest.mark.parametrize("version", [0, 11, 12])
 def test_vectors_follow_the_definition(tmp_path, min_n, max_n, version):
-    """The sentence's end is spelled only in files without version number."""
+    """The end of a sentence has n-grams only in files without a version number."""
     sizes = {"version": version, "bucket": 13, "min_n": min_n, "max_n": max_n}
     rows = np.random.default_rng(1).standard_normal((len(WORDS) + 13, 5)).astype(np.float32)
     vectors = FastTextVectors(write_model(tmp_path / "a.bin", WORDS, rows, **sizes))

@@ -1,4 +1,4 @@
-"""Several sources as one: who answers for which word, and the way to a folder and back."""
+"""Several sources as one: the source that answers for a word, saving and loading."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from polyembed.vectors import (
 
 
 class Known:
-    """Its own number for the words that it knows, zeros else."""
+    """A source with one vector for all known words, and zeros for other words."""
 
     dim = 2
 
@@ -31,7 +31,7 @@ class Known:
 
 
 class Speller(Known):
-    """Spells every word, but has a vocabulary."""
+    """A source that spells every word, but has a vocabulary."""
 
     @property
     def words(self) -> list[str]:
@@ -52,7 +52,7 @@ def test_the_first_that_knows_a_word_answers():
 
 
 def test_a_vocabulary_goes_before_spelling():
-    """A source that could spell the word leaves it to one that knows it."""
+    """Sources with a word in their vocabulary precede sources that could only spell the word."""
     joined = JoinedVectors([Speller(1, "a"), Speller(2, "b", "a"), Known(3, "c"), Speller(0, "d")])
     words = ["a", "b", "c", "d", "new"]
     assert joined.vectors(iter(words))[:, 0].tolist() == [1, 2, 3, 0, 1]
@@ -73,7 +73,7 @@ def test_what_cannot_be_joined_is_refused(sources, error: type[Exception], messa
 
 
 def test_real_files_and_their_way_to_a_folder(tmp_path: Path):
-    """A mapped fastText model and a text file."""
+    """The sources are a mapped fastText model and a text file."""
     es = FastTextVectors.train(SENTENCES * 20, tmp_path / "es.bin", dim=5, min_count=1, bucket=100)
     (tmp_path / "en.vec").write_text("that 1 2 3 4 5\nonly 5 4 3 2 1\n")
     mapping = OrthogonalMapping(torch.linalg.qr(torch.randn(5, 5)).Q)
@@ -86,7 +86,7 @@ def test_real_files_and_their_way_to_a_folder(tmp_path: Path):
     for name in ("es.bin", "en.vec"):
         (tmp_path / name).unlink()
     assert len(list((tmp_path / "saved").glob("*.bin"))) == 1, "one model mapped twice is one file"
-    for _ in range(2):  # saved over itself, the folder keeps the files in use
+    for _ in range(2):  # a folder that is saved over itself keeps the files in use
         again = pe.SourceEmbedding.from_pretrained(tmp_path / "saved")
         again.save_pretrained(tmp_path / "saved")
     found = again.with_words(words)(torch.arange(2, 6)).detach().numpy()

@@ -1,4 +1,4 @@
-"""LASER's public files: fetched once, read; other formats refused."""
+"""LASER's public files: fetched once and read, and other formats refused."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def laser1(tmp_path) -> dict[str, bytes]:
 
 def test_files_are_fetched_once_and_work(tmp_path, monkeypatch):
     server = Server(monkeypatch, laser1(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))  # where the package keeps its cache
+    monkeypatch.setenv("HOME", str(tmp_path))  # the package keeps its cache there
     encoder, tokenizer = load_laser("laser1")
     assert server.asked == list(server.answers)
     assert tokenizer.dictionary is encoder.dictionary
@@ -46,7 +46,8 @@ def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder):
     model = data_folder / "subwords/sentencepiece_wiki8k/eswiki.8k.2023-11-17.model"
     processor = open_sentencepiece(model)
     others = SentencePieceTokenizer(processor).dictionary.pieces()[4:]
-    dictionary = PieceDictionary.from_pieces(reversed(others))  # the model's order does not count
+    # the order of the model does not matter
+    dictionary = PieceDictionary.from_pieces(reversed(others))
     tokenizer = SentencePieceTokenizer(processor, dictionary)
     encoder = LaserEncoder(len(dictionary), 3, 2, num_layers=1)
     sizes = {"num_embeddings": len(dictionary), "embed_dim": 3, "hidden_size": 2}
@@ -79,7 +80,7 @@ def test_out_of_reach_says_what_to_fetch(tmp_path, monkeypatch):
 
 def test_merges_are_read(tmp_path):
     path = tmp_path / "codes"
-    path.write_bytes("e n</w> 100\n\x85 \u2028 3\na b 0".encode())  # odd characters end no line
+    path.write_bytes("e n</w> 100\n\x85 \u2028 3\na b 0".encode())  # these do not end a line
     assert read_merges(path) == [("e", "n</w>"), ("\x85", "\u2028"), ("a", "b")]
 
 

@@ -1,4 +1,4 @@
-"""Mapped vectors: the numbers, the contract of a source, and their way to a folder and back."""
+"""Mapped vectors: the numbers, the contract of a source, saving and loading."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def mapping() -> OrthogonalMapping:
 
 
 class Table:
-    """A source with the least there is: no vocabulary."""
+    """A source without a vocabulary, which is optional."""
 
     dim = 5
 
@@ -49,7 +49,7 @@ def test_tensors_are_rotated(mapping, dtype: torch.dtype, tolerance: float, shap
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_rounding_is_no_fault(dtype: torch.dtype, tmp_path: Path):
-    """What `procrustes` gives for narrow vectors is taken, and a narrow mapping is opened again."""
+    """A rotation from narrow vectors is accepted, and a narrow mapping can be saved and opened."""
     x = torch.randn(106, 53).to(dtype)
     mapping = OrthogonalMapping(procrustes(x, x.flip(0)), report={"num_pairs": 106})
     assert mapping.weight.dtype == torch.float32

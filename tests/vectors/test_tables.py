@@ -1,4 +1,4 @@
-"""What all tables of words share: look-up, the rule for lower case, coverage, other packages."""
+"""Common features of word tables: look-up, the rule for lower case, coverage, other packages."""
 
 import math
 import pickle
@@ -56,13 +56,13 @@ def test_every_word_has_its_row_and_others_zeros(build, monkeypatch):
             False
         ] * 4
         refused(TypeError, "words must be a list of words, got the string", source.vectors, "me")
-        # Words are told apart where their hashes are one.
+        # Words with equal hashes are told apart.
         monkeypatch.setattr("polyembed.vectors.words.hash", lambda word: -7, raising=False)
 
 
 def test_a_table_in_lower_case_knows_capitalised_words(build):
     lower = build({**ROWS, "<UNK>": [5.0, 6.0]})
-    # any iterable: the labels of a pandas column need not be its places
+    # any iterable works, such as a pandas column whose labels are not positions
     assert lower.vectors(iter(["Paris", "ÉL", "Roma"])).tolist() == [[1, 2], [3, 4], [0, 0]]
     assert "Paris" in lower
     cased = build(CASED)
@@ -118,7 +118,7 @@ def test_fasttext_of_gensim_spells_the_words_that_it_lacks(bucket):
 def test_coverage_by_language(tmp_path):
     source = text({"me": (1.0, 2.0), "that": (1.0, 2.0)}, tmp_path / "a.vec")
     words, tags = [["me", "gusta", "that"], ["me"], []], [["es", "es", "en"], ["es"], []]
-    # the docstring's example has the whole table
+    # the example in the docstring shows the whole table
     rows = source.coverage(map(iter, words), np.array(tags, object)).rows
     assert list(rows[1]) == ["es", 2, 1, 50.0, 3, 2, 100 * 2 / 3]
     refused(ValueError, "sentences must hold at least one word, got none", source.coverage, [[]])

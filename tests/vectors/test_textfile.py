@@ -1,4 +1,4 @@
-"""Vectors as text: real files read whole, the formats told apart, broken files named."""
+"""Vectors as text: complete reading of real files, detection of formats, and broken files."""
 
 import gzip
 import lzma
@@ -11,7 +11,7 @@ from polyembed.vectors import TextVectors
 
 
 def read_plainly(path):
-    """The first row of each word, by the simplest reading there is."""
+    """Return the first row of each word, by the simplest possible reading."""
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
     rows = {}
@@ -108,7 +108,7 @@ def test_dim_must_be_that_of_the_file(write, text):
 
 @pytest.mark.parametrize("header", ["", "3 3\n"])
 def test_words_that_end_in_numbers(write, header):
-    """The header, or dim, says how long a vector is."""
+    """The header or `dim` gives the length of a vector."""
     path = write(header + "preço .1 .2 .3\nR$ 00 .4 .5 .6\n10 000 .7 .8 .9\n")
     vectors = TextVectors(path, **({} if header else {"dim": 3}))
     assert vectors.words == ["preço", "R$ 00", "10 000"]

@@ -1,4 +1,4 @@
-"""word2vec's binary format: as gensim reads and writes it; broken files named."""
+"""word2vec's binary format against gensim, and errors that name broken files."""
 
 import struct
 
