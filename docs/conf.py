@@ -53,7 +53,7 @@ nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_merge_streams = True
-nb_output_stderr = "remove"  # warnings that say what is installed here
+nb_output_stderr = "remove"  # warnings name packages of this machine
 
 html_math_renderer = "mathml"
 html_theme = "furo"

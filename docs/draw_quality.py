@@ -23,7 +23,7 @@ def source() -> Path:
 
 
 def mark() -> str:
-    """Return a comment that tells of which data a picture is."""
+    """Return a comment with the checksum of the picture's data."""
     return (
         f"<!-- {source().name} {hashlib.sha256(source().read_bytes()).hexdigest()} -->"
     )

@@ -15,12 +15,12 @@ class PendingCard(nodes.General, nodes.Element):
 
 
 class Gallery(SphinxDirective):
-    """Make a card for each notebook of the page's folder."""
+    """A directive that shows a card for each notebook in the page's folder."""
 
     has_content: ClassVar[bool] = True
 
     def run(self) -> list[nodes.Node]:
-        """Give the cards their places."""
+        """Return a container with one pending card per notebook."""
         folder = self.env.docname.rpartition("/")[0]
         gallery = nodes.container(classes=["gallery"])
         for line in self.content:

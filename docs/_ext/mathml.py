@@ -21,7 +21,7 @@ def inline(translator: HTML5Translator, node: nodes.math) -> None:
 
 
 def block(translator: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a formula of its own."""
+    """Write a formula in display style."""
     translator.body.append(f'<div class="math">{convert(node, as_block=True)}</div>')
     raise nodes.SkipNode
 

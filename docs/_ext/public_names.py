@@ -29,8 +29,7 @@ PACKAGES = tuple(
     for module in pkgutil.iter_modules(polyembed.__path__)
     if not module.name.startswith("_")
 )
-# for those who write parts of their own, or the same in every class: the page on saving, the
-# contracts
+# names for authors of new parts, or with the same meaning in every class: other pages describe them
 SKIPPED = {
     "check_inputs",
     "get_config",
@@ -80,7 +79,7 @@ class PublicNames(Autosummary):
     has_content = False
 
     def run(self) -> list[nodes.Node]:
-        """Make the table."""
+        """Return the table of the package's public names."""
         package = self.arguments[0]
         self.options["nosignatures"] = None
         module = importlib.import_module(package)
@@ -95,14 +94,14 @@ class PublicNames(Autosummary):
 def skip(
     app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: Any
 ) -> bool | None:
-    """Leave out what is no part of using a class, and fields that the class's own text describes."""
+    """Leave out members that users of a class do not need, and fields that its docstring describes."""
     if name in SKIPPED or type(obj).__name__ == "_tuplegetter":
         return True
     return None
 
 
 def place(env: BuildEnvironment, target: str) -> str | None:
-    """Find where a name is described, however it is spelt; a method that a class inherits leads to the class."""
+    """Return the full name under which a short name is documented; inherited methods give the class."""
     objects = env.domains["py"].objects  # type: ignore[attr-defined]
     short = target.removeprefix("pe.").removeprefix("polyembed.")
     head, dot, rest = short.partition(".")
@@ -116,7 +115,7 @@ def place(env: BuildEnvironment, target: str) -> str | None:
 def resolve(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Element
 ) -> nodes.Node | None:
-    """Lead a short name to its place."""
+    """Resolve a reference by a short name."""
     found = place(env, str(node.get("reftarget"))) if node.get("refdomain") == "py" else None
     if found is None:
         return None
@@ -125,7 +124,7 @@ def resolve(
 
 
 def link_literals(app: Sphinx, doctree: nodes.document) -> None:
-    """Make links of `CRF`, `pe.bake(hme)` and `functional.csls` in the prose of pages."""
+    """Turn into links `CRF`, `pe.bake(hme)` and `functional.csls` in the prose of pages."""
     known, top = homes(), set(polyembed.__all__)
     for literal in list(doctree.findall(nodes.literal)):
         match = INLINE.fullmatch(literal.astext())

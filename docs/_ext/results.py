@@ -88,7 +88,7 @@ def write_table(table: dict[str, Any]) -> str:
 
 
 def write_run(data: dict[str, Any]) -> str:
-    """Say by what, where and when the figures were measured."""
+    """Return a sentence with the command, machine and date of the figures."""
     versions = ", ".join(f"{name} {version}" for name, version in data.get("versions", {}).items())
     seeds = data.get("seeds", [])
     said = [
@@ -113,20 +113,20 @@ def numbers(path: Path) -> set[str]:
 
 
 def mean_of(cell: Any) -> float | None:
-    """Take the number of a cell."""
+    """Return the number of a cell, None if it has none."""
     cell = cell.get("mean") if isinstance(cell, dict) else cell
     return cell if isinstance(cell, (int, float)) else None
 
 
 def deviation_of(cell: Any) -> float:
-    """Take the deviation of a cell, 0 if it has none."""
+    """Return the deviation of a cell, 0 without one."""
     return (cell.get("deviation") or 0.0) if isinstance(cell, dict) else 0.0
 
 
 def series_of(
     chart: dict[str, Any], tables: dict[str, Any]
 ) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Give each series of a chart, its own or a table's rows or columns: label, places, cells with a number."""
+    """Yield each series of a chart: its label, its places, and its cells that have a number."""
     if "series" in chart:
         found = [(one["label"], one["x"], one["y"]) for one in chart["series"]]
     else:
@@ -223,7 +223,7 @@ def draw_marks(
 
 
 def draw(chart: dict[str, Any], tables: dict[str, Any]) -> str:
-    """Draw a chart: SVG whose text is text, and whose ink is the colour of what stands around it."""
+    """Draw a chart as SVG that keeps its text as text and takes the colour of the page's text."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -292,7 +292,7 @@ def draw(chart: dict[str, Any], tables: dict[str, Any]) -> str:
 
 
 def as_figure(chart: dict[str, Any], tables: dict[str, Any]) -> str:
-    """Put a chart into a page, with what to see in it as its text."""
+    """Return a figure element with the chart and its caption."""
     caption = html.escape(chart["caption"])
     picture = draw(chart, tables).replace("<svg ", f'<svg role="img" aria-label="{caption}" ', 1)
     return f'<figure class="chart">{picture}<figcaption>{caption}</figcaption></figure>'
@@ -309,7 +309,7 @@ class Results(SphinxDirective):
     }
 
     def run(self) -> list[nodes.Node]:
-        """Make the nodes."""
+        """Return the nodes of the table, the chart or the run."""
         path = FOLDER / f"{self.arguments[0]}.json"
         self.env.note_dependency(str(path))
         self.env.note_dependency(__file__)
