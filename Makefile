@@ -3,8 +3,10 @@ PYTHON ?= python3
 # installed first, so that nothing else chooses a build of torch: e.g. make test TORCH="torch --index-url ..."
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-# a process a core, each with one thread
+# one process per core, each with one thread
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+# without bytecode every process compiles torch and transformers again, which takes ten seconds
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-types lint docs dist bench clean
 
