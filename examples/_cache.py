@@ -11,7 +11,11 @@ DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 
 
 def cached(name: str, settings: dict[str, Any], cache: Path | None) -> tuple[Path, bool]:
-    """Return the folder of these settings, and whether its model is finished; refuse one of other settings."""
+    """Return the folder of these settings, and whether its model is finished.
+
+    Raises:
+        ValueError: If the folder holds a finished model of other settings.
+    """
     mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
     folder = ROOT / "runs" / name / mark if cache is None else cache
     if not (folder / "report.json").exists():
@@ -23,7 +27,7 @@ def cached(name: str, settings: dict[str, Any], cache: Path | None) -> tuple[Pat
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """Read what `write_report` wrote."""
+    """Read the report that `write_report` wrote."""
     report: dict[str, Any] = json.loads((folder / "report.json").read_text("utf-8"))
     return report
 

@@ -1,4 +1,7 @@
-"""The sentences of CoNLL-2002 and CoNLL-2003, or of the caller's files, as van der Heijden 2019 prepares them."""
+"""The sentences of CoNLL-2002 and CoNLL-2003, prepared as in van der Heijden 2019.
+
+The caller's own files can take the place of the shared tasks' files.
+"""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -13,8 +16,8 @@ from polyembed.metrics import to_iob2
 from polyembed.text import to_universal_tags
 from polyembed.text.tagsets import UNIVERSAL_TAGS
 
-# The shared tasks' files: their names, the column of parts of speech and its tag set. Entities are
-# in the last column.
+# For each language: the name of the shared task's files without the ending, the column of parts of
+# speech, and its tag set. Entities are in the last column.
 CONLL = {
     "es": ("esp", 1, "conll2002-es"),
     "nl": ("ned", 1, "conll2002-nl"),
@@ -30,7 +33,7 @@ def normalizer(arguments: argparse.Namespace) -> Callable[[Sequence[str]], Seque
 
 
 def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[TaggedSentence]:
-    """Read a file of yours or of the shared task; if neither exists, return an empty list."""
+    """Read the caller's own file or the shared task's; return an empty list if neither exists."""
     name, column, tagset = CONLL.get(language, (language, -1, ""))
     own, shared = f"{language}.{part}.conll", f"{name}.{ENDS[part]}"
     path = next(
@@ -63,7 +66,11 @@ def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[T
 
 
 def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
-    """Read each language's sentences, as many as asked for, evenly spread; end the program where that fails."""
+    """Read the sentences of each language; exit if they cannot be used.
+
+    ``--sentences``, ``--dev`` and ``--test`` are the largest numbers of sentences. If a file has
+    more, every k-th sentence is read, with the largest whole k that gives this number.
+    """
     found = {
         language: [read_part(language, part, arguments) for part in PARTS]
         for language in arguments.languages

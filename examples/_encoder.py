@@ -1,4 +1,7 @@
-"""The encoder of an example: a checkpoint by name or folder, or a small one that is pretrained first."""
+"""The encoder of an example: a checkpoint, or a small encoder that is pretrained first.
+
+A checkpoint is given by its name, its folder or its GGUF file.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -14,7 +17,8 @@ import polyembed as pe
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
-        help="a name, folder or GGUF file that transformers opens; pretrained here if missing",
+        help="the encoder: a name, folder or GGUF file that transformers opens; if missing, an "
+        "encoder is pretrained here",
     )
     parser.add_argument(
         "--pretrain", nargs="+", metavar="LANG", help="the languages to pretrain on"
@@ -23,16 +27,27 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
         "--size",
         default="small",
         choices=("tiny", "small", "useful"),
-        help="of the encoder pretrained here",
+        help="the size of the encoder that is pretrained here",
     )
     parser.add_argument(
         "--text",
         type=Path,
-        help="a folder of <lang>.txt to pretrain on; the data folder's if missing",
+        help="a folder of <lang>.txt or <lang>.txt.xz to pretrain on; the data folder's if missing",
     )
-    parser.add_argument("--lines", type=positive, help="of text to pretrain on, of each language")
-    parser.add_argument("--max-steps", type=positive, help="of the pretraining")
-    parser.add_argument("--cache", type=Path, help="where the pretrained encoder is kept")
+    parser.add_argument(
+        "--lines", type=positive, help="the largest number of lines of each language to pretrain on"
+    )
+    parser.add_argument(
+        "--max-steps",
+        type=positive,
+        help="the number of steps of the pretraining; the recipe's epochs if missing",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        help="the folder of the pretrained encoder; runs/small_encoder/<hash of the settings> if "
+        "missing",
+    )
 
 
 def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
@@ -46,7 +61,10 @@ def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
 
 
 def be_quiet() -> None:
-    """Keep transformers from reporting every file that it opens; a head is left out on purpose."""
+    """Switch off the progress bars and warnings of transformers.
+
+    One of the warnings is that a head is left out, which is intended here.
+    """
     from transformers import logging
 
     logging.disable_progress_bar()
@@ -54,7 +72,10 @@ def be_quiet() -> None:
 
 
 def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWordEncoder:
-    """Load an encoder; sentences beyond `max_length` pieces are cut, unless the options say otherwise."""
+    """Load an encoder in float32.
+
+    Sentences of more than `max_length` pieces are truncated, unless the options say otherwise.
+    """
     be_quiet()
     path = Path(name)
     found: tuple[Any, ...] = (name,)
@@ -66,4 +87,4 @@ def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWor
             for kind in (AutoModel, AutoTokenizer)
         )
     options = {"overflow": "truncate", "max_length": max_length, **options}
-    return pe.PretrainedWordEncoder(*found, **options).float()  # of half precision on disk
+    return pe.PretrainedWordEncoder(*found, **options).float()  # may be half precision on disk

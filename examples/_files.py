@@ -14,7 +14,7 @@ PARTS = ("train", "dev", "test")
 def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
     """Add options for the caller's own files, which replace the data of the example."""
     for part in PARTS:
-        parser.add_argument(f"--{part}", type=Path, help=f"a file of yours, instead of {instead}")
+        parser.add_argument(f"--{part}", type=Path, help=f"your own file, instead of {instead}")
     parser.add_argument(
         "--format",
         default="conll",
@@ -25,12 +25,12 @@ def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
         nargs="*",
         default=[],
         metavar="NAME=VALUE",
-        help="options of that reader, such as task=ner_spaeng",
+        help="options of the reader of this format, such as task=ner_spaeng",
     )
 
 
 def format_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the reader's options; a number is the number of a column."""
+    """Return the reader's options; numbers become ints, the numbers of columns."""
     options: dict[str, Any] = {}
     for option in arguments.format_option:
         name, equals, value = option.partition("=")
@@ -43,7 +43,7 @@ def format_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def read_files(
     arguments: argparse.Namespace, *, needs_labels: bool
 ) -> dict[str, list[TaggedSentence]]:
-    """Read the files that the caller named; end the program if they cannot be used."""
+    """Read the files that the caller named; exit if they cannot be used."""
     options = format_options(arguments)
     paths = {part: getattr(arguments, part) for part in PARTS if getattr(arguments, part)}
     try:
@@ -54,7 +54,7 @@ def read_files(
         OSError,
         TypeError,
         ValueError,
-    ) as error:  # of the files: no place in this program is to blame
+    ) as error:  # an error in the files: a traceback would not help
         raise SystemExit(str(error)) from error
     kinds = {part: kinds_of(sentences) for part, sentences in parts.items()}
     for part, sentences in parts.items():
@@ -99,7 +99,10 @@ def read_lines(path: Path) -> Iterator[str]:
 def read_all_files(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, data: Path | None
 ) -> list[list[TaggedSentence]]:
-    """Read the caller's train, dev and test; the empty list means the data folder's, or the sample's."""
+    """Read the caller's train, dev and test sentences; return an empty list if no file is named.
+
+    Exit if only some of the files are named, or if no file is named and the data folder is missing.
+    """
     given = [part for part in PARTS if getattr(arguments, part)]
     if given and len(given) < len(PARTS):
         parser.error("--train, --dev and --test must be given together")
@@ -126,5 +129,5 @@ def kind_of(tag: str) -> str:
 
 
 def tags_of(*parts: list[TaggedSentence]) -> list[str]:
-    """Return the tag set of all parts."""
+    """Return the tag set of all parts, sorted."""
     return sorted({tag for part in parts for tag in names_of(part)})

@@ -1,4 +1,7 @@
-"""The tagger of van der Heijden 2019 over any word vectors, and its trainings, built from the recipes."""
+"""The tagger of van der Heijden 2019 over any word vectors, and the options of its training.
+
+Both are built from the recipes.
+"""
 
 from collections import Counter
 from typing import Any
@@ -21,7 +24,7 @@ RISE = 0.3  # the share of a cycle in which the learning rate rises
 
 
 def check_recipe() -> None:
-    """End the program if the recipe has a section or a key that is not used."""
+    """Exit if the recipe has a section or a key that is not used."""
     check_keys("laser2019", RECIPES, None, ("pretrained", "normalizer", "encoder", *KINDS))
     check_keys("laser2019.normalizer", RECIPES["normalizer"], pe.Normalizer)
     check_keys("laser2019.encoder", RECIPES["encoder"], pe.TransformerSequenceEncoder)
@@ -38,7 +41,10 @@ def check_recipe() -> None:
 
 
 def build_tagger(words: torch.nn.Module, tags: list[str], **changes: Any) -> pe.SequenceTagger:
-    """Build the paper's Transformer and CRF over a word embedder, with changes to the recipe's encoder."""
+    """Build the paper's Transformer and CRF over a word embedder.
+
+    `changes` replace arguments of the recipe's encoder.
+    """
     encoder = pe.TransformerSequenceEncoder(
         int(words.embedding_dim), **{**RECIPES["encoder"], **changes}
     )
@@ -46,7 +52,7 @@ def build_tagger(words: torch.nn.Module, tags: list[str], **changes: Any) -> pe.
 
 
 def build_transformer_tagger(words: pe.PretrainedWordEncoder, tags: list[str]) -> pe.SequenceTagger:
-    """Build a linear layer over BERT or XLM, without dropout before it."""
+    """Build a tagger with a linear layer over BERT or XLM, without dropout before the layer."""
     decoder = pe.SoftmaxDecoder(words.embedding_dim, len(tags))
     return pe.SequenceTagger(words, tags, decoder=decoder)
 
@@ -55,10 +61,10 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOpti
     """Turn a recipe into options of `fit`, `run_zero_shot` and `run_joint`.
 
     Args:
-        recipe: ``"baselines"``, ``"laser"`` or ``"transformers"``.
+        recipe: The section of the recipe: ``"baselines"``, ``"laser"`` or ``"transformers"``.
         num_sentences: The size of the training set. The 1-cycle policy must know the number of
             steps in advance.
-        **changes: Values that replace the recipe's.
+        **changes: The options that replace the recipe's.
 
     Returns:
         The options.
@@ -70,8 +76,8 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOpti
     rest = {"weight_decay": decay or 0.0} | ({} if momentum is None else {"momentum": momentum})
 
     def optimizer(tagger: pe.SequenceTagger) -> Optimizer:
-        # L2 in the gradient shrinks every row of a table at every step, also rows outside the
-        # batch: the rows of a language without training sentences would vanish
+        # an L2 penalty in the gradient shrinks every row of a table at every step, also rows
+        # outside the batch: the rows of a language without training sentences would vanish
         tables = {part.weight for part in tagger.modules() if isinstance(part, torch.nn.Embedding)}
         trainable = {parameter for parameter in tagger.parameters() if parameter.requires_grad}
         groups = [
@@ -96,12 +102,13 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOpti
 
 
 def bio_confusion(gold: Labels, predicted: Labels, *, normalize: bool = False) -> Table:
-    """Count how often words labelled B, I or O are predicted as B, I or O (van der Heijden 2019,
-    figure 5).
+    """Count how often words labelled B, I or O are predicted as each of the three labels.
 
-        counts[g, p] = #{words: trim(gold) = g and trim(predicted) = p},  trim(B-x) = B, trim(I-x) =
-        I;
-        normalised: counts[g, p] / sum(counts[g, :]), and 0.0 where no gold label is g.
+    See figure 5 of van der Heijden 2019. With ``trim(B-x) = B``, ``trim(I-x) = I`` and
+    ``trim(O) = O``::
+
+        counts[g, p] = #{words: trim(gold) = g and trim(predicted) = p}
+        normalised: counts[g, p] / sum(counts[g, :]), or 0.0 if no gold label is g
 
     Args:
         gold: The right labels of each sentence: O, B-<type> and I-<type>.
@@ -109,11 +116,12 @@ def bio_confusion(gold: Labels, predicted: Labels, *, normalize: bool = False) -
         normalize: Whether to return shares of each row instead of counts.
 
     Returns:
-        A row for each gold label, a column for each predicted one; the first column names the gold
-        label.
+        A table with a row per gold label and a column per predicted label; the first column has the
+        name of the gold label.
 
     Example:
-        >>> table = bio_confusion([["B-PER", "I-PER", "O", "B-LOC"]], [["B-LOC", "O", "O", "B-LOC"]])
+        >>> gold, predicted = [["B-PER", "I-PER", "O", "B-LOC"]], [["B-LOC", "O", "O", "B-LOC"]]
+        >>> table = bio_confusion(gold, predicted)
         >>> print(table.to_markdown())
         | gold | B   | I   | O   |
         | ---- | --- | --- | --- |

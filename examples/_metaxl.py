@@ -1,4 +1,8 @@
-"""What the MetaXL examples share: the methods of tables 2, 3, 5 and 6 over seeds, and the two clouds."""
+"""The part that the MetaXL examples share: methods over seeds, their tables and a picture.
+
+The methods are from tables 2, 3, 5 and 6. The picture shows two clouds of points, the
+representations of the source and of the target.
+"""
 
 import argparse
 import hashlib
@@ -62,8 +66,9 @@ OBJECTIVES = {
     "joint_matched": "joint_rtn",
     "printed": "metaxl",
 }
-HALF = ("joint_half", "joint_matched")  # as few target rows in a step as MetaXL's model sees
-CLOUD = 100  # sentences of each language whose representations are compared
+# methods whose steps have half a batch of target rows, as many as MetaXL's model sees in a step
+HALF = ("joint_half", "joint_matched")
+CLOUD = 100  # the number of sentences of each language whose representations are compared
 CHOICES = (
     "methods",
     "layers",
@@ -92,33 +97,40 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         nargs="?",
         const=RECIPES["extended_vocabulary"],
         metavar="SIZE",
-        help="train a tokenizer of this size on the target's training text and add its pieces (appendix C)",
+        help="extend the vocabulary by up to this number of pieces from the target's training text "
+        "(appendix C)",
     )
     parser.add_argument(
         "--source-size",
         nargs="+",
         type=positive,
         default=[recipe["source_size"]],
-        help="several make a sweep",
+        help="the number of source rows; several numbers make a sweep",
     )
     parser.add_argument(
-        "--sweep", action=Sweep, sizes=sizes, choices=sizes, help="the source sizes of a table"
+        "--sweep",
+        action=Sweep,
+        sizes=sizes,
+        choices=sizes,
+        help="take the numbers of source rows from this table of the paper",
     )
     parser.add_argument("--target-size", type=positive, default=RECIPES["target_size"])
     parser.add_argument(
         "--layers",
         nargs="+",
         type=lambda text: tuple(map(int, text.split(","))),
-        help="of the network; 0,12 has one after each. If missing: 0, the middle, the last, and both ends; for JT with "
-        "RTN 0 and the last",
+        help="the layers whose output a network transforms; 0,12 means one network after each of "
+        "the two. If missing, MetaXL is trained with layer 0, the middle layer, the last layer, "
+        "and 0 and the last together; JT with RTN is trained with layer 0 and with the last layer",
     )
     parser.add_argument(
         "--methods",
         nargs="+",
         choices=METHODS,
         default=[method for method in METHODS if method not in (*HALF, "printed")],
-        help="joint_half: as few target rows in a step as MetaXL's model sees; joint_matched: the same with MetaXL's "
-        "network; printed: MetaXL with a target weight of 0; all but these three if missing",
+        help="the methods to train. joint_half: joint training with half a batch of target rows "
+        "per step, as many as MetaXL's model sees; joint_matched: the same with MetaXL's network; "
+        "printed: MetaXL with a target weight of 0. If missing, all methods except these three",
     )
     parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--epochs", type=positive, default=training["num_train_epochs"])
@@ -129,40 +141,50 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         nargs="+",
         type=float,
         default=RECIPES["meta_learning_rates"][:1],
-        help="of the network; of several, the best on dev is taken for each seed",
+        help="the learning rate of the network; of several rates, the best on dev is taken for "
+        "each seed",
     )
     parser.add_argument(
         "--target-weight",
         type=float,
         default=1.0,
-        help="of the target's loss in MetaXL's inner one; 0: as printed",
+        help="the weight of the target's loss in MetaXL's inner loss; 0 is MetaXL as printed",
     )
     parser.add_argument(
-        "--bottleneck", type=positive, help="half of the encoder's hidden size if missing"
+        "--bottleneck",
+        type=positive,
+        help="the size of the network's bottleneck; half of the encoder's hidden size if missing",
     )
     parser.add_argument("--weight-decay", type=float, default=0.01)
     parser.add_argument(
-        "--warmup-ratio", type=float, help="with linear decay after it; a constant rate if missing"
+        "--warmup-ratio",
+        type=float,
+        help="the share of the steps in which the learning rate rises; a linear decay to zero "
+        "follows. If missing, the rate is constant",
     )
     parser.add_argument("--max-grad-norm", type=float, default=1.0)
     parser.add_argument(
-        "--freeze-embeddings", action="store_true", help="the embedding layer does not train"
+        "--freeze-embeddings", action="store_true", help="freeze the encoder's embedding layer"
     )
     parser.add_argument(
         "--authors",
         action=Authors,
         nargs=0,
-        help="Adam, the network and the numbers of the authors' commands; options that follow replace numbers",
+        help="train with Adam, the network and the numbers of the authors' commands; options after "
+        "this one replace its numbers",
     )
     parser.set_defaults(authors=False, network={}, joint_network={})
     parser.add_argument(
-        "--backoff-epochs", type=int, default=0, help="on joined data after MetaXL (section 4.6)"
+        "--backoff-epochs",
+        type=int,
+        default=0,
+        help="the number of epochs of joint training after MetaXL (section 4.6)",
     )
     parser.add_argument("--device", default="cpu")
 
 
 class Authors(argparse.Action):
-    """Takes every number from the authors' commands."""
+    """An option that takes the numbers from the authors' commands."""
 
     def __call__(
         self,
@@ -176,7 +198,7 @@ class Authors(argparse.Action):
 
 
 class Sweep(argparse.Action):
-    """Takes the source sizes from a table of the paper."""
+    """An option that takes the numbers of source rows from a table of the paper."""
 
     def __init__(self, *, sizes: dict[str, list[int]], **options: Any) -> None:
         super().__init__(**options)
@@ -191,7 +213,10 @@ class Sweep(argparse.Action):
 def build_encoder(
     name: str, max_length: int, arguments: argparse.Namespace, rows: Sequence[Any]
 ) -> pe.PretrainedWordEncoder:
-    """Load the encoder; with ``--extend-vocabulary``, extend its vocabulary by the text of `rows`."""
+    """Load the encoder.
+
+    With ``--extend-vocabulary``, its vocabulary is extended by pieces from the text of `rows`.
+    """
     if arguments.extend_vocabulary and arguments.freeze_embeddings:
         raise SystemExit("--extend-vocabulary must have trained pieces, got --freeze-embeddings")
     freeze: Any = "embeddings" if arguments.freeze_embeddings else "none"
@@ -249,8 +274,9 @@ def compare(
     """Train every method with every seed and print a table; the epoch is chosen on dev.
 
     Source rows are drawn at random, the same ones for every method and seed. Each finished run is
-    written to ``report.json`` in the folder, so that the same call continues after the last one;
-    with the tags of the test sentences, which `predict` gives, the differences can be tested.
+    written to ``report.json`` in the folder, so the same call continues after the last finished
+    run. If `predict` is given, the report also has its tags of the test sentences, with which
+    `print_tests` tests the differences.
     """
     embedder = build().embedder
     last = embedder.model.config.num_hidden_layers
@@ -365,7 +391,7 @@ def train(
     source, target = rows
     alone = method in ("target_only", "concatenation")
     objective = OBJECTIVES.get(method, method)
-    weight = arguments.target_weight if objective == "metaxl" else 1.0  # joint training has 1
+    weight = arguments.target_weight if objective == "metaxl" else 1.0  # 1 in joint training
     decay = {"weight_decay": arguments.weight_decay}
     meta_decay = decay if arguments.authors else {}
     optimizer = torch.optim.Adam if arguments.authors else torch.optim.AdamW
@@ -421,7 +447,10 @@ def measure(
     level: Literal["token", "cls"],
     device: str,
 ) -> dict[str, torch.Tensor]:
-    """Collect both languages' representations at the last layer; the source passes the networks."""
+    """Collect both languages' representations at the last layer.
+
+    The networks transform the source's.
+    """
     encoder = model.embedder.model
     place = encoder_layer(encoder, last)
     transformed = pe.transformed_output(
@@ -447,7 +476,11 @@ def batches_of(
 
 
 def draw(clouds: Mapping[str, dict[str, torch.Tensor]], path: Path) -> None:
-    """Draw source and target of joint training and of MetaXL (figures 1 and 3), if this call has trained them."""
+    """Draw source and target of joint training and of MetaXL (figures 1 and 3).
+
+    A method is left out if this call has not trained it. If there are several MetaXL systems, the
+    last one is drawn.
+    """
     names = ("JT", next((name for name in reversed(clouds) if name.startswith("MetaXL,")), ""))
     pictures = {name: clouds[name] for name in names if name in clouds}
     if not pictures:
@@ -465,7 +498,7 @@ def print_tests(found: Mapping[str, Found], gold: Mapping[str, list[list[str]]])
     """Print the tests of every method against MetaXL, over the test sentences of each target."""
     every = [run for systems in found.values() for runs in systems.values() for run in runs]
     if not all("predicted" in run for run in every):
-        return  # a report of an earlier version has no tags
+        return  # reports of earlier versions have no tags
     tested = tuple(
         SystemRun(
             f"{name}, {size} source rows",
@@ -491,7 +524,11 @@ def print_tests(found: Mapping[str, Found], gold: Mapping[str, list[list[str]]])
 
 
 def across_targets(found: Mapping[str, Found]) -> None:
-    """Print each method's score on every target with the average; of three or more, what gain and distance share."""
+    """Print each method's score on every target, and the average.
+
+    With three or more targets, also print for each MetaXL system how its gain over joint training
+    correlates with the drop in the Hausdorff distance.
+    """
     if len(found) < 2:
         return
     scores = {

@@ -23,7 +23,7 @@ Parts = tuple[Sentences, Sentences, Sentences]
 
 
 class Task(NamedTuple):
-    """What a head learns: train, dev and test, and its score."""
+    """The task of a head: its train, dev and test sentences, and the metric of its score."""
 
     parts: Parts
     metric: str
@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Text of two languages: the text to adapt to, its development part, and the tasks."""
+    """Text of two languages: the sentences to adapt to, development sentences, and the tasks."""
 
     train: Sentences
     dev: Sentences
@@ -62,7 +62,7 @@ def load_spanglish() -> Mix:
 
 
 def load_hinglish() -> Mix:
-    """Read Hindi-English tweets, of two corpora."""
+    """Read Hindi-English tweets from two corpora."""
     folder = DATA / "code_switched"
     tagged = split(read_csv(folder / "hinglish_ner" / "annotatedData.csv"), 0.8, 0.9)
     rated = split(read_sentimix(folder / "hinglish_sentimix" / "dev_3k_split_conll.txt"), 0.8, 0.9)
@@ -75,7 +75,10 @@ def load_hinglish() -> Mix:
 
 
 def load_lince(folder: Path) -> Mix:
-    """Read LinCE's Spanglish tasks; end the program where a file is of another task or has labels that train lacks."""
+    """Read LinCE's Spanglish tasks.
+
+    Exit if a file is of another task, has no labels, or has labels that the train file lacks.
+    """
     train, test, tasks = {}, {}, {}
     for title, task in LINCE.items():
         paths = [folder / task / f"{part}.conll" for part in ("train", "dev")]
@@ -110,7 +113,7 @@ def load_lince(folder: Path) -> Mix:
 
 
 def one_language(sentence: TaggedSentence) -> TaggedSentence:
-    """Name languages as LinCE's other Spanglish tasks do, also in ``pos_spaeng``."""
+    """Rename the languages of ``pos_spaeng`` as LinCE's other Spanglish tasks name them."""
     names = {"eng": "lang1", "spa": "lang2"}
     return replace(
         sentence,
@@ -126,7 +129,7 @@ MIXES: dict[str, Callable[[], Mix]] = {
 
 
 def split(sentences: Sentences, *cuts: float) -> Parts:
-    """Cut a corpus into train, dev and test."""
+    """Cut a corpus into train, dev and test at two shares of its sentences."""
     first, second = (round(cut * len(sentences)) for cut in cuts)
     return sentences[:first], sentences[first:second], sentences[second:]
 

@@ -21,7 +21,7 @@ def positive(text: str) -> int:
 def check_keys(
     place: str, found: Iterable[str], takes: Callable[..., Any] | None, own: Iterable[str] = ()
 ) -> None:
-    """End the program at a key that neither a function nor the program itself takes."""
+    """Exit if a key is neither an argument of `takes` nor one of the program's own keys."""
     known = {*own, *(inspect.signature(takes).parameters if takes else ())}
     for key in found:
         if key not in known:

@@ -16,11 +16,12 @@ class Sweep(NamedTuple):
     """The result of `sweep_layers`.
 
     Attributes:
-        table: A row for each fusion; a column for each average, then one for each language.
-        scores: For each column and fusion, one score for each seed. A fusion is called by its
-            lower layer, or by its name.
-        best: The lower layer of the highest mean in each column. It is chosen on test, as in the
-            paper, and is not for a fair comparison.
+        table: A table with a row per fusion. After the name of the fusion and its number of
+            parameters, there is a column per average, then a column per language.
+        scores: The scores by column and fusion, one score per seed. The key of a fusion is its
+            lower layer, or its name.
+        best: The lower layer with the highest mean in each column. It is chosen on test, as in the
+            paper, so a comparison with it is not fair.
     """
 
     table: Table
@@ -42,7 +43,8 @@ def sweep_layers(
 ) -> Sweep:
     """Train with each lower layer fused into the last, and test on all languages (Chen & Guo 2022).
 
-    The rows are the rows of the paper's table II; `family` splits the average as in its table III.
+    The table has the rows of the paper's table II, and a row for each fusion of `beside`. `family`
+    splits the average as in the paper's table III.
     """
     makers: dict[int | str, Callable[[], nn.Module]] = {LAST_LAYER: LastLayer, **beside}
     makers |= {layer: lambda layer=layer: fusion(layer) for layer in layers}

@@ -42,8 +42,9 @@ def switch_accuracy(
 ) -> dict[str, float]:
     """Return the accuracy on masked pieces of words at a switch, and of the other words.
 
-    Every word is masked once, all its pieces together, the words i, i + `folds`, i + 2 `folds`, ...
-    in one row. What is beyond `max_length` pieces is left out.
+    Words without a language count for neither. Every word is masked once, all its pieces together.
+    The words i, i + `folds`, i + 2 `folds` and so on are masked in one row. Pieces beyond
+    `max_length` are left out.
     """
     training, device = model.training, next(model.parameters()).device
     model.eval()

@@ -28,7 +28,7 @@ RUN = re.compile("[A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e
 _LOAN_NUKTA = re.compile("(?<=[कखगजफ])\u093c")
 _NASAL_LETTER = re.compile("[ङञणनम]\u094d(?=[क-घच-झट-ढत-धप-भश-स])")
 PAD, END = 0, 1
-MAX_LENGTH = 128  # of letters or symbols, end mark included
+MAX_LENGTH = 128  # the largest number of letters or symbols of a word, end mark included
 
 
 class Candidate(NamedTuple):
@@ -44,16 +44,16 @@ class Candidate(NamedTuple):
 
 
 class CharacterTransliterator(PretrainedModule):
-    """Spell a word in another script with a small Transformer over characters (transformers' mBART,
-    untrained).
+    """Spell a word in another script with a small Transformer over characters.
 
-    ``p(y | x) = prod_t p(y_t | y_1 ... y_{t-1}, x)``, decoded by beam search.
-    `train_transliterator` trains one from pairs of spellings, in either direction (Latin to
-    Devanagari or Devanagari to Latin).
+    The network is transformers' mBART without pretrained weights. It computes
+    ``p(y | x) = prod_t p(y_t | y_1 ... y_{t-1}, x)``, and a beam search finds ``y``.
+    `train_transliterator` trains it on pairs of spellings, in either direction (Latin to Devanagari
+    or Devanagari to Latin).
 
     Words are read in lower case and NFC; a letter that is repeated more than twice counts twice,
     and letters that training did not have are ignored. Runs of letters inside a word are replaced:
-    of Latin letters where the model reads Latin, otherwise of the model's letters. Numbers,
+    runs of Latin letters if the model reads Latin, otherwise runs of the model's letters. Numbers,
     mentions, URLs and emoji are kept.
 
     Args:
@@ -63,15 +63,17 @@ class CharacterTransliterator(PretrainedModule):
         num_layers: The layers of the encoder; the decoder has one fewer, at least one.
         num_heads: The attention heads of a layer.
         dropout: The dropout probability.
-        num_beams: How many spellings the beam search keeps.
+        num_beams: The number of spellings that the beam search keeps, at least 2.
 
     Shape:
-        ids ``(word, letter)`` and targets ``(word, symbol)`` from `encode` and `encode_targets`, 0
-        = padding, to log-probabilities of each target symbol ``(word, symbol)``; padding gives 0.
+        ids ``(word, letter)`` from `encode` and targets ``(word, symbol)`` from `encode_targets`,
+        both padded with 0, to the log-probability of each target symbol ``(word, symbol)``; 0 at
+        padding.
 
     Raises:
-        ValueError: If a size is not positive, `hidden_size` is not a multiple of `num_heads`, or a
-            letter or symbol is repeated.
+        ValueError: If a size is not positive, `num_beams` is 1, `dropout` is not a probability,
+            `hidden_size` is not a multiple of `num_heads`, or letters or symbols are missing or
+            repeated.
         TypeError: If ids are not integers.
 
     Example:
@@ -143,8 +145,8 @@ class CharacterTransliterator(PretrainedModule):
         """Build an untrained model with the letters and symbols of training pairs.
 
         Args:
-            pairs: Spellings in the two scripts.
-            **options: As in the class.
+            pairs: Pairs of a word in the source script and the same word in the target script.
+            **options: The keyword arguments of the class.
 
         Returns:
             The model.
@@ -155,12 +157,13 @@ class CharacterTransliterator(PretrainedModule):
         )
 
     def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
-        """Compute the log-probability of each symbol given the source word and the symbols before
-        it.
+        """Compute the log-probability of each symbol.
+
+        It is conditional on the source word and on the symbols before it.
 
         Args:
-            ids: Letter ids, padded with 0 (`encode`).
-            targets: Symbol ids, padded with 0 (`encode_targets`).
+            ids: The letter ids of `encode`, padded with 0.
+            targets: The symbol ids of `encode_targets`, padded with 0.
 
         Returns:
             Log-probabilities in nats; a row's sum is ``log p(target | source)``.
@@ -170,7 +173,10 @@ class CharacterTransliterator(PretrainedModule):
         return log_probs.gather(-1, targets[..., None].long())[..., 0].where(targets.ne(PAD), 0.0)
 
     def logits(self, ids: Tensor, targets: Tensor) -> Tensor:
-        """Compute the scores of every symbol at each place, for losses other than the log-probability."""
+        """Compute the scores of all symbols at each position.
+
+        Losses other than the log-probability, such as one with label smoothing, need them.
+        """
         check_ids("ids", ids)
         output = self.network(
             input_ids=ids.long(),
@@ -182,17 +188,17 @@ class CharacterTransliterator(PretrainedModule):
         return scores
 
     def encode(self, words: Sequence[str]) -> Tensor:
-        """Return the letter ids of words and an end mark, padded with 0."""
+        """Return the letter ids of each word with an end mark, padded with 0."""
         return _table("words", [self._spell(word) for word in words])
 
     def encode_targets(self, words: Sequence[str]) -> Tensor:
-        """Return the symbol ids of words and an end mark, padded with 0.
+        """Return the symbol ids of each word with an end mark, padded with 0.
 
         Args:
             words: Words in the target script.
 
         Returns:
-            ``(word, symbol)``.
+            The ids, ``(word, symbol)``.
 
         Raises:
             ValueError: If a character is not among the model's symbols.
@@ -210,10 +216,10 @@ class CharacterTransliterator(PretrainedModule):
 
         Args:
             words: Words in the source script.
-            batch_size: How many words, of similar length, are decoded at once.
+            batch_size: The number of words, of similar length, that are decoded at once.
 
         Returns:
-            `num_beams` spellings a word, the best first.
+            `num_beams` spellings per word, the best first.
         """
         check_positive(batch_size=batch_size)
         network: Any = evaluation_view(self.network)
@@ -270,7 +276,10 @@ def _table(name: str, spellings: list[list[int]]) -> Tensor:
 
 
 def _shift(targets: Tensor) -> Tensor:
-    """Return the decoder's inputs: each symbol one place later, after the end mark, which is the start mark too."""
+    """Return the decoder's inputs: each symbol one position later, after the start mark.
+
+    The start mark is the end mark.
+    """
     return torch.nn.functional.pad(targets, (1, 0), value=END)[:, :-1]
 
 
@@ -303,7 +312,7 @@ class Speller(PretrainedModule):
         return self.dictionary(words)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, the dictionary as pairs."""
+        """Return the constructor's arguments, with the dictionary as pairs."""
         words = sorted(self.dictionary.words.items())
         return {"model": self.model, "words": words, "keep": sorted(self.dictionary.keep)}
 
@@ -325,9 +334,9 @@ def train_transliterator(
 ) -> CharacterTransliterator:
     """Train on the cross-entropy of the target's symbols, with label smoothing of 0.1.
 
-    AdamW with one cycle of the learning rate; the gradient's norm is clipped to 1. Order, dropout
-    and a new model's weights are drawn from `seed` inside a fork of the global random state: on a
-    CPU the same call gives the same model.
+    The optimiser is AdamW with one cycle of the learning rate, and the norm of the gradient is
+    clipped to 1. Order, dropout and a new model's weights are drawn from `seed`, and the global
+    random state does not change. On a CPU the same call gives the same model.
 
     Args:
         pairs: Pairs of a word in the source script and the same word in the target script. A pair
@@ -394,7 +403,7 @@ def train_transliterator(
 def _batches(
     lengths: Sequence[list[int]], num_train_epochs: int, batch_size: int, draw: random.Random
 ) -> Iterator[list[int]]:
-    """Group pairs of like length, in a new order each epoch."""
+    """Group pairs of similar length, in a new order in each epoch."""
     for _ in range(num_train_epochs):
         order = list(range(len(lengths)))
         draw.shuffle(order)
@@ -413,7 +422,7 @@ def _progress(
 ) -> Iterator[list[int]]:
     from tqdm import tqdm
 
-    disable = None if progress is None else not progress  # tqdm's None: off without a terminal
+    disable = None if progress is None else not progress  # None: no bar without a terminal
     yield from tqdm(batches, total=steps, desc="transliterator", leave=False, disable=disable)
 
 
@@ -423,16 +432,17 @@ def draw_spellings(
     *,
     seed: int = 0,
 ) -> Iterator[list[str]]:
-    """Write each word in one of its spellings, drawn anew at each place: y with ``p(y | x)``.
+    """Write each word in one of its spellings, drawn anew at each position with ``p(y | x)``.
 
-    People romanise a word in many ways (*nahi*, *nahin*, *nhi*). Vectors trained on a text that has
-    them all, each as often as people write it, place them side by side.
+    People romanise a word in many ways (*nahi*, *nahin*, *nhi*). If a text has all spellings of a
+    word, each as often as people write it, then vectors trained on the text are similar for all of
+    them.
 
     Args:
-        sentences: Lists of words; read once.
-        spellings: A word -> its spellings with the logarithms of their weights: what
-            `CharacterTransliterator.candidates` returns, or attested spellings with ``log(count)``.
-            The weights of a word need not add up to one. A word that is not listed is kept.
+        sentences: The sentences, lists of words, which are read once.
+        spellings: The spellings of each word with the logarithms of their weights: the result of
+            `CharacterTransliterator.candidates`, or attested spellings with ``log(count)``. The
+            weights of a word need not add up to one. A word that is not listed is kept.
         seed: The seed of the draws.
 
     Yields:
@@ -443,8 +453,8 @@ def draw_spellings(
         TypeError: If a sentence is a string, or spellings are not `Candidate` pairs.
 
     Example:
-        >>> spellings = {"नहीं": [Candidate("nahi", math.log(0.7)), Candidate("nhi", math.log(0.3))]}
-        >>> list(draw_spellings([["नहीं", "!"], ["नहीं"], ["नहीं"]], spellings, seed=2))
+        >>> found = [Candidate("nahi", math.log(0.7)), Candidate("nhi", math.log(0.3))]
+        >>> list(draw_spellings([["नहीं", "!"], ["नहीं"], ["नहीं"]], {"नहीं": found}, seed=2))
         [['nhi', '!'], ['nhi'], ['nahi']]
     """
     draw = random.Random(seed)
@@ -471,15 +481,15 @@ def _weigh(word: str, found: Sequence[Candidate]) -> tuple[list[str], list[float
 def character_error_rate(predicted: Sequence[str], expected: Sequence[Sequence[str]]) -> float:
     """Compute the character error rate ``sum_i d(p_i, e_i) / sum_i len(e_i)``.
 
-    d is the Levenshtein distance in code points. If a word has several right answers, the one with
-    the smallest distance counts, and among equals the longest.
+    d is the Levenshtein distance in code points. If a word has several right answers, the answer
+    with the smallest distance counts, and of several such answers the longest.
 
     Args:
-        predicted: A spelling for each word.
+        predicted: One spelling per word.
         expected: The right spellings of each word, at least one.
 
     Returns:
-        0 if all are right; may exceed 1.
+        The rate; it is 0 if all spellings are right, and may exceed 1.
 
     Raises:
         ValueError: If the numbers of words differ or are 0, or a word has no answer.
@@ -516,7 +526,7 @@ def edit_distance(a: str, b: str) -> int:
 
     Args:
         a: One string.
-        b: Another.
+        b: The other string.
 
     Returns:
         The smallest number of edits, in code points.
@@ -535,12 +545,12 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def fold_devanagari(word: str) -> str:
-    """Normalise spellings that Hindi uses side by side, so that a comparison does not count the
-    difference.
+    """Normalise spellings that Hindi uses side by side.
 
-    The dot of loan sounds is removed (ज़ as ज; ड़ and ढ़ are letters of their own and keep it),
-    chandrabindu becomes anusvara (हाँ as हां), and so does a nasal letter before a stop or a
-    sibilant (हिन्दी as हिंदी).
+    A comparison of normalised words does not count these differences. The dot of loan sounds is
+    removed (ज़ becomes ज; ड़ and ढ़ are separate letters and keep it), chandrabindu becomes
+    anusvara (हाँ becomes हां), and so does a nasal letter before a stop or a sibilant
+    (हिन्दी becomes हिंदी).
 
     Args:
         word: A word.

@@ -7,23 +7,26 @@ r"""Adapt a masked language model to code-switched text, then read tags and sent
     python examples/adapt_code_switched.py --train tweets.conll --dev dev.conll --test test.conll \
         --model FOLDER
 
-Mixes of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository):
-``sagt``, Turkish-German speech (parts of speech, language identification); ``spanglish``,
-Spanish-English tweets (language identification); ``hinglish``, Hindi-English tweets (entities,
-sentiment, language identification). Or files of yours in any layout that `read_tagged` knows. Or,
-as in the paper, LinCE's four Spanglish tasks: a folder of ``pos_spaeng``, ``lid_spaeng``,
-``ner_spaeng`` and ``sa_spaeng``, with ``train.conll`` and ``dev.conll`` in each; dev is the test
-there, as LinCE's test files have no labels, and the last tenth of train is dev. Adaptation reads
-the training sentences alone.
+The text is one or more mixes of the data folder (``$POLYEMBED_DATA``, else ``../shared/data``
+beside the repository): ``sagt``, Turkish-German speech (parts of speech, language identification);
+``spanglish``, Spanish-English tweets (language identification); ``hinglish``, Hindi-English tweets
+(entities, sentiment, language identification). It may also be your own files, in any layout that
+`read_tagged` knows.
 
-``--control de.txt.xz tr.txt.xz`` adapts to as many words of these texts instead: what do further
-training and more text do by themselves?
+As in the paper, it may be LinCE's four Spanglish tasks: a folder of ``pos_spaeng``, ``lid_spaeng``,
+``ner_spaeng`` and ``sa_spaeng``, with ``train.conll`` and ``dev.conll`` in each. LinCE's test files
+have no labels, so the heads are tested on its dev files, and the last tenth of train is their dev
+set. Perplexity and the accuracy on masked pieces are measured on the dev file of ``lid_spaeng``.
 
-For each share of the text and number of epochs (0 is the encoder as it was), over seeds, each of
-which adapts anew: perplexity on dev; accuracy on masked pieces where the language switches and
-elsewhere; and the scores of a linear head over the frozen encoder for each task, the head's epoch
-chosen on dev: for entities F1, precision and recall of entities, else means over the labels. Then
-the two languages' words, each encoded alone, in a picture before and after.
+Adaptation reads the training sentences alone. ``--control de.txt.xz tr.txt.xz`` adapts to the same
+number of words of these texts instead, to show the effect of further training and more text alone.
+
+For each share of the text and each number of epochs, the program adapts the encoder anew with every
+seed; 0 epochs is the encoder without adaptation. It prints the perplexity on dev, the accuracy on
+masked pieces at switches of language and elsewhere, and the scores of a linear head over the frozen
+encoder for each task. A head's epoch is chosen on dev. F1, precision and recall are of whole
+entities if the tags are of entities, else means over the labels. A picture shows the words of the
+two languages, each encoded alone, before and after adaptation.
 """
 
 import argparse
@@ -62,14 +65,17 @@ TAKES = {
 
 
 def make_loss(name: str, labels: list[str], names: list[str]) -> torch.nn.Module:
-    """Return a head's loss, for labels of training and their names."""
+    """Return the loss of a head, given the training labels and the names of all labels."""
     if name == "weighted":
         return LabelCrossEntropy(class_weights(labels, names))
     return FocalLoss() if name == "focal" else LabelCrossEntropy()
 
 
 def head_scores(task: Task, folder: str, arguments: argparse.Namespace, seed: int) -> list[float]:
-    """Train a head over the frozen encoder; the epoch is chosen on dev. Gives the scores on test, in percent."""
+    """Train a head over the frozen encoder, and return its scores on test in percent.
+
+    The epoch is chosen on dev. The scores are accuracy, F1, precision and recall.
+    """
     encoder = load_encoder(folder, RECIPE["adaptation"]["max_length"], freeze="all")
     torch.manual_seed(seed)
     parts = tuple([sentence for sentence in part if len(sentence.words)] for part in task.parts)
@@ -130,7 +136,7 @@ def frequent_words(mix: Mix, language: str, count: int) -> list[list[str]]:
 
 
 def word_clouds(folder: str, mix: Mix, arguments: argparse.Namespace) -> dict[str, torch.Tensor]:
-    """Encode each language's words, each alone: the vectors of ``[CLS]`` at the last layer."""
+    """Return the last layer's ``[CLS]`` vectors of each language's words, each encoded alone."""
     encoder = load_encoder(folder, RECIPE["adaptation"]["max_length"])
     encoder.to(arguments.device)
     last = encoder.model.config.num_hidden_layers
@@ -143,7 +149,7 @@ def word_clouds(folder: str, mix: Mix, arguments: argparse.Namespace) -> dict[st
 
 
 def draw(pictures: dict[str, dict[str, torch.Tensor]], path: Path) -> None:
-    """Draw the words of both languages before and after, by UMAP where it is installed."""
+    """Draw the words of both languages before and after, by UMAP if it is installed, else PCA."""
     method = "umap" if find_spec("umap") else "pca"
     try:
         axes = plot_representations(pictures, method)
@@ -156,7 +162,7 @@ def draw(pictures: dict[str, dict[str, torch.Tensor]], path: Path) -> None:
 
 
 def read_control(paths: list[Path]) -> list[str]:
-    """Read the lines of several texts, one of each in turn, each text's at random."""
+    """Shuffle the lines of each text, and return one line of each text in turn."""
     try:
         texts = [[line.strip() for line in read_lines(path) if line.strip()] for path in paths]
     except (OSError, ValueError) as error:
@@ -167,7 +173,7 @@ def read_control(paths: list[Path]) -> list[str]:
 
 
 def of_as_many_words(lines: list[str], part: list[TaggedSentence]) -> list[str]:
-    """Return the first lines that have as many words as the sentences."""
+    """Return the first lines that together have at least as many words as the sentences."""
     words = sum(len(sentence.words) for sentence in part)
     for count, size in enumerate(accumulate(len(line.split()) for line in lines), start=1):
         if size >= words:
@@ -178,7 +184,7 @@ def of_as_many_words(lines: list[str], part: list[TaggedSentence]) -> list[str]:
 def study(
     title: str, mix: Mix, model_name: str, control: list[str], arguments: argparse.Namespace
 ) -> None:
-    """Adapt to each share of the text, or to as much of the control, and score all of it."""
+    """Adapt to each share of the text, or to as many words of the control, and print the scores."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainingArguments
 
     train, dev = (
@@ -197,7 +203,7 @@ def study(
         numbers, scores = [], {name: [] for name in mix.tasks}
         for seed in range(arguments.seeds):
             folder = model_name
-            if part or not seed:  # without text all seeds have one encoder
+            if part or not seed:  # without text all seeds have the same encoder
                 model = AutoModelForMaskedLM.from_pretrained(model_name).to(arguments.device)
                 tokenizer = AutoTokenizer.from_pretrained(model_name)
             if part:
@@ -268,19 +274,33 @@ def main() -> None:
     )
     parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
     parser.add_argument(
-        "--lince", type=Path, metavar="FOLDER", help="LinCE's Spanglish tasks, instead of a mix"
+        "--lince",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder of LinCE's Spanglish tasks, instead of a mix",
     )
     add_file_arguments(parser, "a mix")
     parser.add_argument(
-        "--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours"
+        "--metric",
+        choices=("f1", "accuracy"),
+        default="accuracy",
+        help="the metric for your own files",
     )
     add_encoder_arguments(parser)
     parser.add_argument(
-        "--shares", nargs="+", type=float, default=[0.1, 0.5, 1.0], help="of the text to adapt to"
+        "--shares",
+        nargs="+",
+        type=float,
+        default=[0.1, 0.5, 1.0],
+        help="the shares of the text to adapt to",
     )
     epochs = [RECIPE["adaptation"]["num_train_epochs"]]
     parser.add_argument(
-        "--epochs", nargs="+", type=positive, default=epochs, help="of adaptation, each by itself"
+        "--epochs",
+        nargs="+",
+        type=positive,
+        default=epochs,
+        help="the numbers of epochs of adaptation; each number is a separate training",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
@@ -288,16 +308,18 @@ def main() -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="texts to adapt to instead, as many words of them",
+        help="texts to adapt to instead, with the same number of words",
     )
     instead.add_argument(
-        "--mask-switches", action="store_true", help="mask words at switches of language first"
+        "--mask-switches",
+        action="store_true",
+        help="mask words at switches of language with priority",
     )
     parser.add_argument(
         "--loss",
         choices=("cross-entropy", "weighted", "focal"),
         default="cross-entropy",
-        help="of heads",
+        help="the loss of the heads",
     )
     parser.add_argument(
         "--learning-rate", type=float, default=RECIPE["adaptation"]["learning_rate"]
@@ -307,14 +329,27 @@ def main() -> None:
         "--head-learning-rate", type=float, default=RECIPE["heads"]["learning_rate"]
     )
     parser.add_argument(
-        "--size-of-parts", type=positive, help="sentences of each part, the first; all if missing"
+        "--size-of-parts",
+        type=positive,
+        help="the number of sentences of each part to use, from its start; all if missing",
     )
     parser.add_argument(
-        "--switch-sentences", type=positive, default=300, help="of dev, to score switches on"
+        "--switch-sentences",
+        type=positive,
+        default=300,
+        help="the largest number of dev sentences for the accuracy at switches",
     )
-    parser.add_argument("--words", type=int, default=300, help="of each language, in the picture")
     parser.add_argument(
-        "--seeds", type=positive, default=3, help="each of an adaptation and of its heads"
+        "--words",
+        type=int,
+        default=300,
+        help="the largest number of words of each language in the picture",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=positive,
+        default=3,
+        help="the number of seeds; each is the seed of an adaptation and of its heads",
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "adapt_code_switched")
@@ -339,7 +374,7 @@ def main() -> None:
             )
     mixes = {name: shortened(mix, arguments.size_of_parts) for name, mix in mixes.items()}
     control = read_control(arguments.control or [])
-    for mix in mixes.values():  # the texts suffice, before anything trains
+    for mix in mixes.values():  # exit if the texts are too short, before anything trains
         if arguments.control:
             of_as_many_words(control, mix.train)
     if not (arguments.model or arguments.pretrain):

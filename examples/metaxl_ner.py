@@ -8,19 +8,21 @@ r"""MetaXL on entities: much data in one language, a hundred sentences in anothe
         --device cuda  # the paper's eight
     python examples/metaxl_ner.py --target ig rw yo sw --model FOLDER --authors \
         --source-size 5000 --layers 0 3 6 \
-        --methods target_only joint joint_rtn metaxl printed  # FOLDER: of fetch_weights.py
+        --methods target_only joint joint_rtn metaxl printed  # FOLDER of fetch_weights.py
     python examples/metaxl_ner.py --source-train es.conll --train mine.txt --dev dev.txt \
         --test test.txt --model FOLDER
 
 Source and target are WikiAnn of the data folder (``$POLYEMBED_DATA``, else ``../shared/data``
-beside the repository); WikiAnn as Rahimi et al. 2019 have cut it (``FOLDER/qu/train``,
-``FOLDER/en/train``), where ``--target`` is table 1's languages if missing; or files of yours in any
-of WikiAnn's layouts. Prints target only, joint training (JT, by a batch of each or on the
-concatenation), JT with the network and MetaXL over seeds: entity F1 on test with the epoch chosen
-on dev, and the Hausdorff distance of source and target; and the tests of every method against
-MetaXL. Draws both languages' representations.
-Finished runs are kept in ``--out``: the same call continues an interrupted one. ``--authors``
-trains as the commands of the paper's code do.
+beside the repository). With ``--wikiann`` they are WikiAnn as Rahimi et al. 2019 split it
+(``FOLDER/qu/train``, ``FOLDER/en/train``), and ``--target`` is the languages of table 1 if missing.
+They may also be your own files in any of WikiAnn's layouts.
+
+The methods are target only, joint training (JT, with a batch of each language per step or on the
+concatenation), JT with the network, and MetaXL, each over seeds. For each method the program prints
+the entity F1 on test, with the epoch chosen on dev, and the Hausdorff distance of source and
+target. It also prints the tests of every method against MetaXL, and draws the representations of
+both languages. Finished runs are kept in ``--out``, so the same call continues an interrupted one.
+``--authors`` trains as the commands of the paper's code do.
 """
 
 import argparse
@@ -52,7 +54,7 @@ Data = tuple[list[TaggedSentence], dict[str, list[TaggedSentence]]]
 
 
 def target_files(arguments: argparse.Namespace, target: str) -> dict[str, Path]:
-    """Return the target's files: the caller's, WikiAnn's of a folder, or the data folder's."""
+    """Return the target's files: the caller's, WikiAnn's of ``--wikiann``, or the data folder's."""
     if arguments.wikiann:
         files = {part: arguments.wikiann / target / part for part in PARTS}
     else:
@@ -62,7 +64,7 @@ def target_files(arguments: argparse.Namespace, target: str) -> dict[str, Path]:
 
 
 def source_files(arguments: argparse.Namespace, target: str) -> list[Path]:
-    """Return the files of the source languages; with ``--related``, of the languages of table 1."""
+    """Return the files of the sources; with ``--related``, of the target's related language."""
     if arguments.source_train:
         return [arguments.source_train]
     languages = [RECIPE["related"][target]] if arguments.related else arguments.source
@@ -79,11 +81,11 @@ def read(path: Path) -> list[TaggedSentence]:
 
 
 def read_data(arguments: argparse.Namespace, target: str) -> Data:
-    """Read source and target; end the program where dev or test has labels that training never had."""
+    """Read source and target; exit if dev or test has labels that the training sentences lack."""
     try:
         source = [sentence for path in source_files(arguments, target) for sentence in read(path)]
         parts = {part: read(path) for part, path in target_files(arguments, target).items()}
-    except ValueError as error:  # of a file: no place in this program is to blame
+    except ValueError as error:  # an error in a file: a traceback would not help
         raise SystemExit(str(error)) from error
     known = kinds_of([*source, *parts["train"]])
     for part in ("dev", "test"):
@@ -96,7 +98,7 @@ def read_data(arguments: argparse.Namespace, target: str) -> Data:
 
 
 def check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """End the program where languages and files do not fit."""
+    """Exit if the languages and the files do not fit together."""
     own = [part for part in PARTS if getattr(arguments, part)]
     if own and len(arguments.target) > 1:
         parser.error(
@@ -160,22 +162,31 @@ def main() -> None:
         "--target",
         nargs="+",
         metavar="LANG",
-        help="one or more of am, ig, rw, yo, sw; am if missing",
+        help="the target languages: am, ig, rw, yo or sw of the data folder (am if missing), or "
+        "any of --wikiann (the languages of table 1 if missing)",
     )
     parser.add_argument(
-        "--source", nargs="+", default=["en"], metavar="LANG", help="merged; en if missing"
+        "--source",
+        nargs="+",
+        default=["en"],
+        metavar="LANG",
+        help="the source languages, which are merged; en if missing",
     )
     parser.add_argument(
         "--related",
         action="store_true",
-        help="the related source language of each target (table 1)",
+        help="take the related source language of each target (table 1)",
     )
     parser.add_argument(
         "--wikiann", type=Path, help="a folder of WikiAnn with <language>/train, dev and test"
     )
-    parser.add_argument("--source-train", type=Path, help="a file of yours")
+    parser.add_argument(
+        "--source-train", type=Path, help="your own file of the source's training sentences"
+    )
     for part in PARTS:
-        parser.add_argument(f"--{part}", type=Path, help="of the target, a file of yours")
+        parser.add_argument(
+            f"--{part}", type=Path, help=f"your own file of the target's {part} sentences"
+        )
     add_arguments(parser, RECIPE)
     parser.add_argument("--out", type=Path, default=Path("runs") / "metaxl_ner")
     arguments = parser.parse_args()

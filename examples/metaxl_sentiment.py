@@ -6,23 +6,28 @@ r"""MetaXL on sentiment: reviews in one language, a hundred texts in another (Xi
     python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --dev te.dev.tsv \
         --test te.test.tsv --pretrain en te  # pretrains an encoder
 
-A path is one of these; neutral texts are left out:
+A path is one of these. Neutral texts are left out, except if they have a ``label`` in one of the
+first two kinds:
 
-- ``label<TAB>text`` lines, any labels;
-- a ``.json`` file of reviews with ``review_body`` and ``stars`` or ``label``, one a line (MARC) or
-  a list: 1 and 2 stars are ``negative``, 4 and 5 ``positive``;
-- a folder of SentiPers, ``data`` or a part of it: the sentences of its ``.xml`` files, once each,
-  by the sign of their polarity;
-- a folder of Sentiraama with ``*_pos.txt`` and ``*_neg.txt``, lines of underscores between reviews;
-- a folder of Hu and Liu's product reviews, ``camera[+2]##text`` lines in ``.txt`` files or in zipped
-  ones: the sentences whose opinions are all of one sign;
+- a file of ``label<TAB>text`` lines, with any labels;
+- a ``.json`` file of reviews with ``review_body`` and ``stars`` or ``label``, one per line (MARC)
+  or in a list: 1 and 2 stars are ``negative``, 4 and 5 ``positive``;
+- a folder of SentiPers, ``data`` or a part of it: each sentence of its ``.xml`` files once, with
+  the sign of its polarity as its label;
+- a folder of Sentiraama with ``*_pos.txt`` and ``*_neg.txt``, which have lines of underscores
+  between reviews;
+- a folder of Hu and Liu's product reviews, with ``camera[+2]##text`` lines in ``.txt`` files, which
+  may be zipped: the sentences whose opinions are all of one sign;
 - a file of SentiMix, ``*_conll.txt``.
 
-Without ``--dev`` and ``--test`` the target's texts are split at random: in fifths, or in the
-paper's sizes with ``--split``. Prints target only, joint training (JT, by a batch of each or on the
-concatenation), JT with the network and MetaXL over seeds: F1 on test with the epoch chosen on dev,
-and the Hausdorff distance of both languages' ``[CLS]``, which are drawn. Finished runs are kept in
-``--out``. ``--authors`` trains as the paper's code does.
+A part without a file, ``--dev`` or ``--test``, is drawn at random from the target's texts: a fifth
+of them, or as many as in the paper with ``--split``.
+
+The methods are target only, joint training (JT, with a batch of each language per step or on the
+concatenation), JT with the network, and MetaXL, each over seeds. For each method the program prints
+the F1 on test, with the epoch chosen on dev, and the Hausdorff distance of both languages' states
+of ``[CLS]``. It draws these states. Finished runs are kept in ``--out``. ``--authors`` trains as
+the paper's code does.
 """
 
 import argparse
@@ -46,14 +51,14 @@ SIGNS = {-1: "negative", 1: "positive"}
 
 
 class Text(NamedTuple):
-    """Words with a label."""
+    """A text: its words and its label."""
 
     words: tuple[str, ...]
     label: str
 
 
 def read_texts(path: Path) -> list[Text]:
-    """Read any of the layouts above."""
+    """Read texts in one of the layouts that the module's docstring lists."""
     if path.is_dir():
         layouts = {"*.xml": read_sentipers, "*_pos.txt": read_sentiraama}
         reader = next((layouts[name] for name in layouts if any(path.rglob(name))), read_opinions)
@@ -106,7 +111,10 @@ def read_sentipers(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def sentences_of(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield polarities and sentences of XML, or of numbered words and ``[+1]`` (folder `extra`)."""
+    """Yield the polarity and the text of each sentence of a file.
+
+    The file is XML, or has lines of numbered words and of polarities, ``[+1]`` (folder `extra`).
+    """
     content = path.read_text("utf-8-sig")
     if content.lstrip().startswith("<"):
         for element in ET.fromstring(content).iter("Sentence"):
@@ -162,7 +170,10 @@ def split(rows: list[Text], arguments: argparse.Namespace) -> dict[str, list[Tex
 
 
 def f1(model: pe.SequenceClassifier, texts: Sequence[Text]) -> float:
-    """Return the F1 of the positive texts, as the authors' code does; of other labels, the mean of their F1."""
+    """Return the F1 of the positive texts, as the authors' code does.
+
+    If there are other labels than positive and negative, return the mean F1 of the labels.
+    """
     gold = [[text.label] for text in texts]
     found = [[label] for label in model.predict([text.words for text in texts], batch_size=32)]
     if set(model.labels) == set(SIGNS.values()):
@@ -176,11 +187,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--source-train", type=Path, required=True)
-    parser.add_argument("--train", type=Path, required=True, help="of the target")
+    parser.add_argument("--train", type=Path, required=True, help="the texts of the target")
     parser.add_argument("--dev", type=Path)
     parser.add_argument("--test", type=Path)
     parser.add_argument(
-        "--split", choices=RECIPE["splits"], help="the paper's sizes of dev and test"
+        "--split",
+        choices=RECIPE["splits"],
+        help="take the sizes of dev and test from the paper, for this data set",
     )
     add_arguments(parser, RECIPE)
     parser.add_argument("--out", type=Path, default=Path("runs") / "metaxl_sentiment")

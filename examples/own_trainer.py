@@ -4,9 +4,9 @@ transformers.
     python examples/own_trainer.py --with trainer
     torchrun --nproc-per-node=2 examples/own_trainer.py --with accelerate   # data-parallel
 
-The data is the bundled Spanish-English sample. Each function has all that its loop needs to know of
-polyembed: a batch is ``tagger.collate(sentences)``, calling the tagger gives the loss, and
-`save_pretrained` writes the folder.
+The data is the bundled Spanish-English sample. A loop needs to know three things about polyembed: a
+batch is ``tagger.collate(sentences)``, calling the tagger gives the loss, and `save_pretrained`
+writes the folder.
 """
 
 import argparse
@@ -31,7 +31,7 @@ Loop = Callable[
 
 
 def build_tagger(train: Sequence[TaggedSentence]) -> pe.SequenceTagger:
-    """Compose words and characters, an LSTM and a CRF."""
+    """Build a tagger from embeddings of words and characters, an LSTM and a CRF."""
     lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
     words = pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 50), lexicon)
     characters = pe.SpelledEmbedding.from_characters(
@@ -88,7 +88,7 @@ def with_accelerate(
             optimizer.step()
             total += accelerator.reduce(loss.detach(), "mean").item()
         losses.append(total / len(loader))
-    accelerator.save_state(str(folder / "state"))  # to go on from: accelerator.load_state
+    accelerator.save_state(str(folder / "state"))  # accelerator.load_state reads it
     return losses
 
 
@@ -113,7 +113,7 @@ def with_fabric(
         losses.append(total / len(loader))
     fabric.save(
         folder / "state.ckpt", {"model": model, "optimizer": optimizer}
-    )  # to go on from: fabric.load
+    )  # fabric.load reads it
     return losses
 
 
@@ -123,7 +123,7 @@ def with_trainer(
     from transformers import Trainer, TrainingArguments
 
     class WordTrainer(Trainer):
-        """The model returns its loss, and its inputs may be nested."""
+        """A Trainer for a model that returns its loss and whose inputs may be nested."""
 
         def _prepare_inputs(self, inputs):
             return to_device(inputs, self.args.device)
@@ -174,7 +174,7 @@ def main() -> None:
     losses = LOOPS[arguments.loop](tagger, train, dev, arguments.epochs, arguments.out)
     print("loss of each epoch, nats a sentence:", " ".join(f"{loss:.2f}" for loss in losses))
     if int(os.environ.get("RANK", "0")):
-        return  # the first process of a launch reports
+        return  # only the first process of a launch reports
     tagger.save_pretrained(arguments.out / "tagger")
     again = pe.SequenceTagger.from_pretrained(arguments.out / "tagger")
     predicted = again.predict([sentence.words for sentence in dev])

@@ -5,22 +5,22 @@ r"""Pretrain a small LASER by translation into English and Spanish; the second c
     python examples/pretrain_laser.py --size tiny --text my/pairs --max-steps 200
 
 The recipe is LASER's own (Artetxe and Schwenk 2019, sections 3 and 4): pieces shared by all
-languages; a BiLSTM encoder that is not told the language; an LSTM decoder that sees of the source
-the pooled vector alone, joined to the embedding of the last piece and of the target language at
-every step and mapped linearly to its first state; teacher forcing; Adam; batches that alternate
-between pairs of languages.
+languages; a BiLSTM encoder that is not told the language; an LSTM decoder; teacher forcing; Adam;
+batches of one pair of languages each, in random order. The decoder sees the source only as the
+pooled vector of the encoder. A linear layer and tanh map this vector to the decoder's first state,
+and at every step it is joined to the embeddings of the last piece and of the target language.
 
 The text is ``text/parallel`` of the data folder (`$POLYEMBED_DATA`, else ``../shared/data`` beside
 the repository), or ``--text``, a folder of files ``<one>-<other>.tsv`` or ``.tsv.xz`` with a pair
-of sentences a line, tab between. Sentences of two files that have the same English become pairs
-too, so that every language meets both targets. What equals a sentence of the Tatoeba test sets, on
-letters and digits, is left out, and counted.
+of sentences per line, separated by a tab. Sentences of two files that have the same English become
+pairs too, so that languages with English translations are paired with Spanish as well. A pair is
+left out, and counted, if one of its sentences has the same letters and digits as a sentence of the
+Tatoeba test sets.
 
-**The folder** holds the encoder and its tokeniser as `polyembed.LaserSentences.from_pretrained`
-opens them, and the
-same in the layout of the released files: ``laser.pt`` for `polyembed.LaserEncoder.from_checkpoint`,
-``laser.spm`` for a ``SentencePieceProcessor``. ``report.json`` has the settings, sizes, losses and
-the error of similarity search.
+**The folder** holds the encoder and its tokenizer as `polyembed.LaserSentences.from_pretrained`
+opens them. It holds them also in the layout of the released files: ``laser.pt`` for
+`polyembed.LaserEncoder.from_checkpoint`, and ``laser.spm`` for a ``SentencePieceProcessor``.
+``report.json`` has the settings, sizes, losses and the error of similarity search.
 """
 
 import argparse
@@ -56,8 +56,8 @@ RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-
 TARGETS = ("en", "es")
 PIVOT = "en"
 TATOEBA = {"es": "spa", "de": "deu", "nl": "nld", "tr": "tur", "hi": "hin", "ru": "rus"}
-HELD_OUT = 50  # one of so many pivot sentences is held out, in every pair that has it
-HELD_OUT_PAIRS = 200  # the most held-out pairs of one direction
+HELD_OUT = 50  # one in HELD_OUT pivot sentences is held out, in every pair that has it
+HELD_OUT_PAIRS = 200  # the largest number of held-out pairs of a direction
 SAVE_STEPS = 200
 FORMAT = 1  # the version of the cache
 
@@ -71,7 +71,7 @@ class Pair(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """Pairs of one source and one target language, as ids."""
+    """The pairs of a source and a target language, as ids of pieces."""
 
     source: str
     target: str
@@ -80,12 +80,12 @@ class Direction(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name it in tables."""
+        """The name of the direction in tables."""
         return f"{self.source} -> {self.target}"
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Read a file of two columns."""
+    """Read a file of two columns; leave out rows with an empty column."""
     rows = [tuple(line.rstrip("\n").split("\t")) for line in read_lines(path)]
     wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
     if wrong:
@@ -96,7 +96,10 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
 def read_directions(
     folder: Path, languages: Sequence[str] | None, lines: int | None
 ) -> dict[str, list[Pair]]:
-    """Read every file of wanted languages, and pair sentences of different files that have the same English."""
+    """Read every file of the wanted languages, as pairs by source and target language.
+
+    Sentences of different files that have the same English are paired too.
+    """
     found: dict[tuple[str, str], dict[Pair, None]] = defaultdict(dict)
     by_pivot: dict[str, dict[str, list[str]]] = {}
     for path in sorted([*folder.glob("*-*.tsv"), *folder.glob("*-*.tsv.xz")]):
@@ -127,12 +130,12 @@ def read_directions(
 
 
 def letters(text: str) -> str:
-    """Return a text's letters and digits, by which test sets are matched."""
+    """Return a text's letters and digits in folded case, by which test sets are matched."""
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
 def read_tatoeba(folder: Path, languages: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
-    """Read the test pairs of each language with English, where the folder has them."""
+    """Read the test pairs of each language with English, if the folder has them."""
     pairs = {}
     for language in languages:
         name = f"tatoeba.{TATOEBA.get(language, language)}-eng"
@@ -144,7 +147,7 @@ def read_tatoeba(folder: Path, languages: Sequence[str]) -> dict[str, tuple[list
 
 
 def train_tokenizer(texts: Sequence[str], path: Path, vocab_size: int) -> None:
-    """Train byte pairs on text prepared as the tokeniser prepares it."""
+    """Train byte pairs on text that is prepared as the tokenizer prepares it."""
     rules = MosesRules("en")
     draft = path.with_suffix(".draft")
     with draft.open("wb") as file:
@@ -162,7 +165,7 @@ def train_tokenizer(texts: Sequence[str], path: Path, vocab_size: int) -> None:
 
 
 class Translator(nn.Module):
-    """An encoder, and the decoder that teaches it."""
+    """An encoder, and the decoder that it is trained with."""
 
     def __init__(
         self, encoder: LaserEncoder, languages: Sequence[str], sizes: dict[str, int], dropout: float
@@ -213,7 +216,7 @@ class Translator(nn.Module):
 def lay_out(
     pairs: Sequence[tuple[list[int], list[int]]], encoder: LaserEncoder, device: torch.device
 ) -> list[Tensor]:
-    """Pad a batch; a target begins with the end of a sentence, too."""
+    """Pad a batch; a source ends with the end piece, a target begins and ends with it."""
     end, padding = encoder.dictionary.end_id, encoder.padding_idx
     sides = [[[*source, end] for source, _ in pairs], [[end, *target, end] for _, target in pairs]]
     widths = [max(map(len, side)) for side in sides]
@@ -226,7 +229,11 @@ def lay_out(
 def plan_epoch(
     directions: Sequence[Direction], tokens: int, seed: int, epoch: int
 ) -> list[tuple[int, list[int]]]:
-    """Cut each direction into batches of like length and at most so many target pieces, and mix all batches."""
+    """Cut each direction into batches of pairs of similar length, and shuffle all batches.
+
+    `tokens` limits the number of pieces of a batch, counted on the longer side of its pairs and
+    with padding.
+    """
     order = random.Random(f"{seed} {epoch}")
     batches = []
     for number, direction in enumerate(directions):
@@ -244,7 +251,7 @@ def plan_epoch(
 
 
 def held_out_losses(model: Translator, directions: Sequence[Direction]) -> dict[str, float]:
-    """Measure the mean loss of a target piece, in nats, in each direction."""
+    """Measure the mean loss per target piece, in nats, in each direction."""
     device = model.output.weight.device
     model.eval()
     losses = {}
@@ -265,7 +272,10 @@ def search_errors(
     tokenizer: SentencePieceTokenizer,
     test: dict[str, tuple[list[str], list[str]]],
 ) -> dict[str, list[float]]:
-    """Measure in percent how often the nearest sentence is not the translation: into English, and out of it."""
+    """Measure how often the nearest sentence is not the translation, in percent.
+
+    Each language has two errors: into English, and out of English.
+    """
     sentences = LaserSentences(encoder, tokenizer).eval()
     errors = {}
     for language, sides in test.items():
@@ -303,7 +313,10 @@ def train(
     about: dict[str, Any],
     progress: bool | None,
 ) -> Progress:
-    """Train by teacher forcing; a training that was killed continues from the run's last state to the same numbers."""
+    """Train by teacher forcing.
+
+    A training that was killed continues from its last checkpoint, and gives the same numbers.
+    """
     device = model.output.weight.device
     plan = [
         batch
@@ -389,7 +402,10 @@ def save(encoder: LaserEncoder, tokenizer: SentencePieceTokenizer, folder: Path)
 def in_ids(
     pairs: dict[str, list[Pair]], tokenizer: SentencePieceTokenizer, max_length: int
 ) -> tuple[list[Direction], int]:
-    """Cut pairs into pieces and hold some out; pairs that are too long are left out, and counted."""
+    """Cut pairs into pieces, and hold some pairs out.
+
+    Pairs with a side that is too long or empty are left out, and counted.
+    """
     known: dict[str, list[int]] = {}
 
     def cut(text: str) -> list[int]:
@@ -429,16 +445,16 @@ def pretrain_laser(
     """Return the folder of a pretrained encoder, trained first if it does not exist yet.
 
     Args:
-        size: A recipe: tiny, small or useful.
+        size: The name of the recipe: tiny, small or useful.
         languages: The languages of the text; all available ones if None.
-        lines: The most pairs of one file, chosen at random.
+        lines: The largest number of pairs of a file, which are chosen at random; all if None.
         text: A folder of ``<one>-<other>.tsv`` or ``.tsv.xz``; the data folder's if None.
         tatoeba: A folder of Tatoeba's test pairs; the data folder's if None.
-        max_steps: The number of steps to plan for; the recipe's epochs if None.
+        max_steps: The largest number of steps to plan for; the recipe's epochs if None.
         stop_at: The step of the plan after which training ends, before the learning rate has
             decayed to zero.
         seed: The seed of the first weights, the order and the dropout.
-        device: Where to train; a GPU where there is one if None.
+        device: The device to train on; if None, a GPU if there is one.
         bf16: Whether forward passes are in bfloat16.
         cache: The folder; ``runs/laser_small/<hash of the settings>`` if None.
         progress: Whether to show a progress bar; if None, only on a terminal.
@@ -544,7 +560,7 @@ def _count(module: nn.Module) -> int:
 
 
 def tables(report: dict[str, Any]) -> Iterator[Table]:
-    """Build a report's tables."""
+    """Yield the tables of a report."""
     columns = ("direction", "pairs", "target pieces", "nats a piece before", "after")
     rows = [
         (name, f"{row['pairs']:,}", f"{row['pieces']:,}", row["before"], row["after"])
@@ -570,23 +586,37 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", choices=RECIPES, default="small")
-    parser.add_argument("--languages", nargs="+", help="all that the text has if missing")
-    parser.add_argument("--lines", type=positive, help="the most pairs of a file")
-    parser.add_argument("--text", type=Path, help="a folder of <one>-<other>.tsv or .tsv.xz")
+    parser.add_argument(
+        "--languages", nargs="+", help="the languages of the text to use; all if missing"
+    )
+    parser.add_argument(
+        "--lines", type=positive, help="the largest number of pairs of a file; all if missing"
+    )
+    parser.add_argument(
+        "--text",
+        type=Path,
+        help="a folder of <one>-<other>.tsv or .tsv.xz; the data folder's if missing",
+    )
     parser.add_argument(
         "--tatoeba", type=Path, help="a folder of Tatoeba's test pairs, tatoeba.spa-eng.spa, ..."
     )
-    parser.add_argument("--max-steps", type=positive, help="instead of the recipe's epochs")
+    parser.add_argument(
+        "--max-steps",
+        type=positive,
+        help="the largest number of steps; the recipe's epochs if missing",
+    )
     parser.add_argument(
         "--stop-at",
         type=positive,
-        help="take the weights of this step, if there is no time for all",
+        help="the step after which training ends, if there is no time for all planned steps",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
-    parser.add_argument("--bf16", action="store_true", help="forward passes in bfloat16")
+    parser.add_argument("--bf16", action="store_true", help="run forward passes in bfloat16")
     parser.add_argument(
-        "--cache", type=Path, help="runs/laser_small/<hash of the settings> if missing"
+        "--cache",
+        type=Path,
+        help="the folder of the encoder; runs/laser_small/<hash of the settings> if missing",
     )
     return parser.parse_args()
 

@@ -3,12 +3,12 @@ r"""Train fastText vectors for romanised text, from text in the language's own s
     python examples/romanised_vectors.py --pairs hi.translit.sampled.train.tsv --text hi.txt.xz \
         --save hi-latin.bin
 
-People write Hindi in Roman letters on social media; published Hindi vectors know Devanagari alone.
-A model learns from pairs of spellings (Dakshina, Roark et al. 2020: Roman, Devanagari and a count
-on each line) how people romanise words. The text is then written in Roman letters, each word in a
-spelling that is drawn anew at each place, so that *nahi*, *nahin* and *nhi* get similar vectors;
-fastText is trained on it. A word that the pairs list has the spellings of the pairs; another word
-has the model's candidates.
+People write Hindi in Roman letters on social media; published Hindi vectors have only words in
+Devanagari. A model learns from pairs of spellings (Dakshina, Roark et al. 2020: Roman, Devanagari
+and a count on each line) how people romanise words. The text is then written in Roman letters, each
+word in a spelling that is drawn anew at each position, and fastText is trained on it. So *nahi*,
+*nahin* and *nhi* get similar vectors. A word of the pairs has the spellings of the pairs, and
+another word has the candidates of the model.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from polyembed.vectors import FastTextVectors
 
 
 def read_pairs(path: Path) -> dict[str, Counter[str]]:
-    """Read how often each word was romanised in which way."""
+    """Read the spellings of each word, and how often people write each of them."""
     found: dict[str, Counter[str]] = {}
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         match line.split("\t"):
@@ -45,7 +45,10 @@ def read_pairs(path: Path) -> dict[str, Counter[str]]:
 
 
 def read_text(path: Path) -> Iterator[list[str]]:
-    r"""Read sentences of words; a vowel sign belongs to its letter, which Python's own ``\\w`` does not know."""
+    r"""Read sentences, with words and punctuation as separate tokens.
+
+    A vowel sign belongs to its letter, which Python's own ``\w`` does not know.
+    """
     for line in read_lines(path):
         yield regex.findall(r"\w+|[^\w\s]", line)
 
@@ -53,7 +56,10 @@ def read_text(path: Path) -> Iterator[list[str]]:
 def spellings_of(
     sentences: list[list[str]], pairs: dict[str, Counter[str]], model: CharacterTransliterator
 ) -> dict[str, list[Candidate]]:
-    """Return the spellings of each word that is written in the model's letters."""
+    """Return the spellings of each word: from the pairs, or else from the model.
+
+    The model spells words of fewer than 50 letters, all of which it knows.
+    """
     known = {
         word: [Candidate(roman, math.log(n)) for roman, n in counts.items() if n]
         for word, counts in pairs.items()
@@ -75,20 +81,29 @@ def main() -> None:
         "--pairs",
         type=Path,
         required=True,
-        help="spelling, word and count on each line, tabs between",
+        help="a file with a spelling, a word and a count on each line, separated by tabs",
     )
     parser.add_argument(
-        "--text", type=Path, required=True, help="a sentence on each line, plain or .xz"
+        "--text",
+        type=Path,
+        required=True,
+        help="a text with a sentence on each line, plain or .xz",
     )
     parser.add_argument(
-        "--save", type=Path, required=True, help="where the vectors are written, a .bin file"
+        "--save", type=Path, required=True, help="the .bin file to write the vectors to"
     )
     parser.add_argument(
-        "--model", type=Path, help="a folder: the trained model, read from it or written to it"
+        "--model",
+        type=Path,
+        help="the folder of the model of spellings; it is read if it exists, else written",
     )
-    parser.add_argument("--write-text", type=Path, help="where the romanised text is written")
-    parser.add_argument("--epochs", type=positive, default=3, help="of the model")
-    parser.add_argument("--dim", type=positive, default=100, help="of the vectors")
+    parser.add_argument("--write-text", type=Path, help="the file to write the romanised text to")
+    parser.add_argument(
+        "--epochs", type=positive, default=3, help="the number of epochs of the model of spellings"
+    )
+    parser.add_argument(
+        "--dim", type=positive, default=100, help="the number of dimensions of the vectors"
+    )
     arguments = parser.parse_args()
     counts = read_pairs(arguments.pairs)
     if arguments.model and arguments.model.exists():

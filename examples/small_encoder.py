@@ -4,24 +4,25 @@ r"""Pretrain a small multilingual encoder by masked language modelling; the seco
     python examples/small_encoder.py --size useful --device cuda --leave-out am  # never seen
     python examples/small_encoder.py --size tiny --languages es en --lines 2000 --max-steps 200
 
-The text is ``text/mono/<lang>.txt.xz`` of the data folder: `$POLYEMBED_DATA`, else
-``../shared/data`` beside the repository, or ``--text``, a folder of such files.
+The text is ``text/mono/<lang>.txt.xz`` of the data folder (`$POLYEMBED_DATA`, else
+``../shared/data`` beside the repository), or ``--text``, a folder of such files.
 
-**Test sets it may be evaluated on.** The sentences of these sets were removed from the text, as its
-README.md says: LASER's Tatoeba v1 and SAGT, CoNLL-2002 testa and testb, FLORES devtest, the UD and
-UNER test sets, MasakhaNER dev and test, the test sets of lafand and menyo, WikiAnn dev and test.
-Lines were matched exactly, on letters and digits, so near-duplicates and sentences inside longer
-lines may survive. FLORES dev was not matched.
-Chinese Wikipedia (lines 19083-63845 of ``zh``) is left out unless ``--zh`` says "all", since
-WikiAnn's Chinese comes from it. NTREX, TICO-19 and other translation test sets are in the text, so
-no score on them is valid.
+**Test sets that the encoder may be evaluated on.** The sentences of these sets were removed from
+the text, as its README.md says: LASER's Tatoeba v1 and SAGT, CoNLL-2002 testa and testb, FLORES
+devtest, the UD and UNER test sets, MasakhaNER dev and test, the test sets of lafand and menyo,
+WikiAnn dev and test. Lines were matched exactly, on letters and digits, so near-duplicates and
+sentences inside longer lines may survive. FLORES dev was not matched. Chinese Wikipedia (lines
+19083-63845 of ``zh``) is left out unless ``--zh`` is "all", since WikiAnn's Chinese comes from it.
+NTREX, TICO-19 and other translation test sets are in the text, so no score on them is valid.
 
 **Tokenizer**: a unigram model over whitespace-marked words in NFKC, with XLM-R's special pieces.
-Rare characters become bytes, so no piece is unknown. **Languages** are balanced by
-exponent sampling: language l with n_l lines gives the share n_l^0.5 / sum n_k^0.5 of all lines
-(alpha 0.5; Conneau & Lample 2019, section 3.1), for the tokenizer and for an epoch, which is as
-many lines as there are. Lines of small languages are repeated. Of each language 200 lines, at most
-a tenth, are held out; perplexity is measured on them before and after.
+Rare characters become bytes, so no piece is unknown.
+
+**Languages** are balanced by exponent sampling: language l with n_l lines gives the share
+n_l^0.5 / sum n_k^0.5 of all lines (alpha 0.5; Conneau & Lample 2019, section 3.1). This holds for
+the text of the tokenizer and for an epoch, which has as many lines as the text. Lines of small
+languages are repeated. 200 lines of each language, or a tenth if that is fewer, are held out;
+perplexity is measured on them before and after the training.
 """
 
 import argparse
@@ -88,11 +89,11 @@ WIKIPEDIA = (19083, 63845)  # lines of the data folder's zh, counted from 1
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
 ALPHA = 0.5
 HELD_OUT = 200
-FORMAT = 1  # of the cache
+FORMAT = 1  # the version of the cache
 
 
 def read_lines(folder: Path, language: str, limit: int | None, zh: str) -> list[str]:
-    """Read a language's lines; `limit` takes lines at random, since files go source by source."""
+    """Read at most `limit` lines of a language, at random, since a file is sorted by source."""
     path = folder / f"{language}.txt.xz"
     with (
         lzma.open(path, "rt", encoding="utf-8")
@@ -108,7 +109,7 @@ def read_lines(folder: Path, language: str, limit: int | None, zh: str) -> list[
 
 
 def shares(sizes: dict[str, int], total: int) -> dict[str, int]:
-    """Compute how many of `total` lines are each language's, by exponent sampling."""
+    """Compute the number of each language's lines among `total`, by exponent sampling."""
     weights = {language: size**ALPHA for language, size in sizes.items()}
     return {
         language: round(total * weight / sum(weights.values()))
@@ -117,7 +118,7 @@ def shares(sizes: dict[str, int], total: int) -> dict[str, int]:
 
 
 def balance(lines: dict[str, list[str]], total: int, seed: int) -> list[str]:
-    """Sample each language's share: all its lines as often as they fit, and some once more."""
+    """Sample the share of each language: all its lines as often as they fit, and some once more."""
     chosen: list[str] = []
     for language, count in shares({name: len(part) for name, part in lines.items()}, total).items():
         times, rest = divmod(count, len(lines[language]))
@@ -129,10 +130,10 @@ def balance(lines: dict[str, list[str]], total: int, seed: int) -> list[str]:
 
 
 def train_tokenizer(lines: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Train a unigram model with byte fallback; characters that make up the rarest 0.05 % of text
-    become bytes.
+    """Train a unigram model with byte fallback.
 
-    Two trainings on one text may differ in which of several pieces of equal score they keep.
+    The rarest characters, which make up at most 0.05 % of the text, become bytes. Two trainings on
+    one text may differ in which of several pieces of equal score they keep.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " ")])
     lines = [normalizer.normalize_str(line) for line in lines]
@@ -229,15 +230,15 @@ def small_encoder(
     ``AutoTokenizer``. Its ``report.json`` has the settings, tokens by language and perplexities.
 
     Args:
-        size: A recipe: tiny, small or useful.
-        languages: Names of files in the folder of text.
-        leave_out: Languages left out of these.
-        lines: The most lines of a language, chosen at random.
-        zh: "no-wikipedia" or "all".
+        size: The name of the recipe: tiny, small or useful.
+        languages: The languages, which are the names of files in the folder of text.
+        leave_out: The languages that are left out of these.
+        lines: The largest number of lines of a language, which are chosen at random; all if None.
+        zh: The lines of the data folder's Chinese that are read: "no-wikipedia" or "all".
         text: A folder of ``<lang>.txt.xz`` or ``<lang>.txt``; the data folder's if None.
-        max_steps: Stop after so many steps; the recipe's epochs if None.
+        max_steps: The number of steps; the recipe's epochs if None.
         seed: The seed of the sampling, the first weights, the order and the masks.
-        device: Where to train; a GPU where there is one if None.
+        device: The device to train on; if None, a GPU if there is one.
         cache: The folder; ``runs/small_encoder/<hash of the settings>`` if None.
         progress: Whether to show a progress bar; if None, only on a terminal.
 
@@ -272,7 +273,7 @@ def small_encoder(
         train_tokenizer(lines_seen, recipe["tokenizer"]["vocab_size"]).save_pretrained(pieces)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(
         pieces
-    )  # of a run that was killed, too: see `train_tokenizer`
+    )  # a run that was killed keeps its tokenizer: see `train_tokenizer`
     counts = {}
     for language, part in train.items():
         ids = tokenizer(part, add_special_tokens=False, return_attention_mask=False)["input_ids"]
@@ -316,7 +317,7 @@ def small_encoder(
     tokenizer.model_max_length = 512
     model.cpu().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    shutil.rmtree(folder / "training")  # its weights are the model's
+    shutil.rmtree(folder / "training")  # the last weights are in the folder itself
     columns = {
         "lines": {language: len(part) for language, part in train.items()},
         "tokens": counts,
@@ -344,15 +345,30 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--size", choices=RECIPES, default="small")
     parser.add_argument("--languages", nargs="+", default=LANGUAGES)
-    parser.add_argument("--leave-out", nargs="+", default=[], help="languages to imitate as unseen")
-    parser.add_argument("--lines", type=positive, help="the most lines of a language")
+    parser.add_argument(
+        "--leave-out",
+        nargs="+",
+        default=[],
+        help="languages to leave out, so that the encoder has not seen them",
+    )
+    parser.add_argument(
+        "--lines", type=positive, help="the largest number of lines of a language; all if missing"
+    )
     parser.add_argument("--zh", choices=("no-wikipedia", "all"), default="no-wikipedia")
-    parser.add_argument("--text", type=Path, help="a folder of <lang>.txt.xz or <lang>.txt")
-    parser.add_argument("--max-steps", type=positive, help="instead of the recipe's epochs")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        help="a folder of <lang>.txt.xz or <lang>.txt; the data folder's if missing",
+    )
+    parser.add_argument(
+        "--max-steps", type=positive, help="the number of steps; the recipe's epochs if missing"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
     parser.add_argument(
-        "--cache", type=Path, help="runs/small_encoder/<hash of the settings> if missing"
+        "--cache",
+        type=Path,
+        help="the folder of the encoder; runs/small_encoder/<hash of the settings> if missing",
     )
     return parser.parse_args()
 

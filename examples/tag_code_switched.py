@@ -10,21 +10,26 @@ meta-embeddings (HME).
         --tasks lince/ner_hineng lince/pos_spaeng --transliterate pairs.tsv \
         --model xlm-roberta-base --systems HME HME-Ensemble "Scratch (2L)" xlm-roberta-base
 
-The matrix language (ML) comes first, the embedded language (EL) second: as ``--languages`` has
-them, or the one of more words first in files with language tags; published vectors are put in this
-order by the task. Without vectors or text of your own, fastText and byte-pair embeddings are
-trained on the training sentences' words of each language: enough to see everything run, no more.
-The MUSE systems lay one language's space over the other's: by the words that both vocabularies
-hold, under the paper's recipe by adversarial training, or as ``--align`` says. Under the paper's
-recipe users, URLs and emoji become special tokens; ``--transliterate`` spells Hindi in Devanagari.
-The saved tagger does both by itself.
+The matrix language (ML) comes first, the embedded language (EL) second. The order is that of
+``--languages``. If it is missing and the files have language tags, the language with more words is
+first. The task determines the order of published vectors. Without vectors or text of your own,
+fastText and byte-pair embeddings are trained on the training sentences' words of each language:
+this is enough to see everything run, but not for good scores.
 
-HME-Ensemble, the Scratch models (untrained BERTs) and ``--model`` (pretrained ones) train when they
-are asked for, as the paper's sections 2.5, 3.2.1 and 3.2.3 say. ``--beside MODEL --layer 12`` adds
-a row: a frozen layer of a pretrained model, computed once, beside HME and surface features. The
-result is the table of Winata 2021's table 4 for these systems, the best tagger in ``--out``/tagger,
-and a picture of which language each word's attention leans on. A test file without labels, as
-LinCE's are, is tagged by the best system into ``--out``/predictions.txt.
+The MUSE systems align one language's space with the other's: by the words that both vocabularies
+hold, by adversarial training under the paper's recipe, or as ``--align`` says. Under the paper's
+recipe users, hashtags, URLs and emoji become special tokens. ``--transliterate`` spells Hindi in
+Devanagari. The saved tagger does both by itself.
+
+HME-Ensemble, the Scratch models (untrained BERTs) and ``--model`` (pretrained models) are trained
+only if they are asked for, as in the paper's sections 2.5, 3.2.1 and 3.2.3. With
+``--beside MODEL --layer 12`` there is one more row: HME with surface features, joined to a frozen
+layer of a pretrained model, which is computed once.
+
+The results are the rows of Winata 2021's table 4 for these systems, the best tagger in
+``--out``/tagger, and pictures of how much the vectors of each language contribute to each word. If
+the test file has no labels, as LinCE's, the tags of the best system are written to
+``--out``/predictions.txt.
 """
 
 import argparse
@@ -79,9 +84,10 @@ ON_REQUEST = [
     *(f"Scratch ({n}L)" for n in RECIPES["winata2021"]["scratch"]["num_layers"]),
 ]
 
-SHARED = {"other", "ne", "mixed", "rest"}  # tags of words of no one language
+SHARED = {"other", "ne", "mixed", "rest"}  # tags of words that are not of one language
 
-# What takes the keys of a recipe's sections, and the keys that this program takes itself.
+# For each section of a recipe: the function or class that takes its keys, and the keys that this
+# program takes itself.
 TAKES = {
     "training": (FitOptions, OPTIMIZER),
     "scratch_training": (FitOptions, OPTIMIZER),
@@ -100,7 +106,7 @@ TAKES = {
 
 
 def check_recipe(name: str, recipe: dict[str, Any]) -> None:
-    """End the program if a recipe has a section or a key that is not used."""
+    """Exit if a recipe has a section or a key that is not used."""
     for section, found in {"": recipe, **recipe}.items():
         check_keys(
             f"{name}.{section}" if section else name,
@@ -110,7 +116,10 @@ def check_recipe(name: str, recipe: dict[str, Any]) -> None:
 
 
 def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
-    """Read train, dev and test sentences; without a dev file, dev is the last tenth of train."""
+    """Read train, dev and test sentences.
+
+    Without a dev file, dev is the last tenth of train. Without a test file, test is dev.
+    """
     if arguments.train is None:
         return [
             load_sample(arguments.pair, split, tag=arguments.tag)
@@ -131,7 +140,7 @@ def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
 def prepared(
     sentences: Sequence[TaggedSentence], steps: Sequence[Callable[[list[str]], Sequence[str]]]
 ) -> list[TaggedSentence]:
-    """Return sentences as a tagger with ``prepare=steps`` reads them."""
+    """Return the sentences with their words as a tagger with ``prepare=steps`` reads them."""
     rows = [list(sentence.words) for sentence in sentences]
     for step in steps:
         rows = [list(step(words)) for words in rows]
@@ -142,7 +151,10 @@ def prepared(
 
 
 def open_transliterator(path: Path, out: Path) -> CharacterTransliterator:
-    """Load a saved transliterator, or train one on a file of pairs: Roman letters, a tab, the other script."""
+    """Load a saved transliterator, or train one on a file of pairs.
+
+    A line of the file has a word in Roman letters, a tab, and the word in the other script.
+    """
     if path.is_dir():
         return CharacterTransliterator.from_pretrained(path)
     lines = [line.split("\t") for line in path.read_text("utf-8").splitlines() if line.strip()]
@@ -162,7 +174,10 @@ def open_transliterator(path: Path, out: Path) -> CharacterTransliterator:
 def transliterator_of(
     model: CharacterTransliterator, data: Sequence[Sequence[TaggedSentence]], keep: str
 ) -> Speller:
-    """Spell the words of the data once, except words that are mostly in the language `keep`."""
+    """Return a speller whose dictionary has the words of the data.
+
+    It keeps words that are mostly in the language `keep` in the training sentences.
+    """
     counts: dict[str, Counter[bool]] = {}
     for sentence in data[0]:
         for word, language in zip(
@@ -180,7 +195,10 @@ def transliterator_of(
 def matrix_first(
     languages: Sequence[str], train: Sequence[TaggedSentence], task: str | None
 ) -> list[str]:
-    """Return the languages, the matrix language first: the paper's (table 1), else the larger one."""
+    """Return the languages, the matrix language first.
+
+    The matrix language is the paper's for this task (table 1), else that with more words.
+    """
     known = RECIPES["winata2021"]["matrix_languages"]
     counts = Counter(language for sentence in train for language in sentence.languages or ())
     first = known[task] if task in known else max(languages[:2], key=counts.__getitem__)
@@ -193,7 +211,10 @@ def read_text(path: Path) -> list[list[str]]:
 
 
 def languages_of(arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> list[str]:
-    """Return the languages' names: the ones given, the sample's, or the two with the most words."""
+    """Return the names of the languages: the given ones, the sample's, or the two most frequent.
+
+    If the words are not in two languages, or if vectors or text are given, the names are ML and EL.
+    """
     if arguments.languages or arguments.train is None:
         return list(arguments.languages or arguments.pair.split("-"))
     counts = Counter(
@@ -204,7 +225,11 @@ def languages_of(arguments: argparse.Namespace, train: Sequence[TaggedSentence])
 
 
 def words_of_language(sentences: Sequence[TaggedSentence], language: str) -> list[list[str]]:
-    """Return the words of one language or of none; all words if no word is tagged as this language."""
+    """Return the words of each sentence that are of this language or of no single language.
+
+    Return all words of a sentence without language tags, and of all sentences if no word is tagged
+    as this language.
+    """
     shared = {language, *SHARED}
     tagged = any(language in (sentence.languages or ()) for sentence in sentences)
     return [
@@ -218,7 +243,10 @@ def words_of_language(sentences: Sequence[TaggedSentence], language: str) -> lis
 def get_vectors(
     arguments: argparse.Namespace, train: Sequence[TaggedSentence], folder: Path
 ) -> tuple[list[Any], list[BPEmbVectors], list[str]]:
-    """Return each language's word and sub-word vectors: published, from files, or trained here."""
+    """Return the word vectors and sub-word vectors of each language, and the names of the former.
+
+    They are published vectors, vectors from files, or vectors that are trained here.
+    """
     languages = languages_of(arguments, train)
     if arguments.published:
         lists = RECIPES["winata2021"]["vectors"][pair_of(arguments)]
@@ -238,7 +266,7 @@ def get_vectors(
         )
     words, pieces = [], []
     for i, language in enumerate(languages):
-        # fastText and SentencePiece know no white space in a word, which csv files may have
+        # words of csv files may have white space, at which fastText and SentencePiece split them
         corpus = [" ".join(words).split() for words in words_of_language(train, language)]
         if arguments.text:
             corpus += read_text(arguments.text[i])
@@ -264,7 +292,7 @@ def get_vectors(
 
 
 def pair_of(arguments: argparse.Namespace) -> str:
-    """Return the language pair of the published vectors, of LinCE's task where it is not named."""
+    """Return the language pair of the published vectors: the named one, or that of LinCE's task."""
     task = format_options(arguments).get("task", "")
     pairs = {pair.replace("-", ""): pair for pair in RECIPES["winata2021"]["vectors"]}
     if arguments.published != "task":
@@ -278,7 +306,10 @@ def pair_of(arguments: argparse.Namespace) -> str:
 
 
 def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[str, JoinedVectors]:
-    """Return the two joint spaces of MUSE; a word that both languages have gets the vector of the target's language."""
+    """Return the two joint spaces of MUSE.
+
+    A word that both languages have gets the vector of the target language.
+    """
     ml, el = words[:2]
     if ml.dim != el.dim:
         print(f"No MUSE: vectors of {ml.dim} and {el.dim} numbers")
@@ -308,7 +339,7 @@ def build_hme(
     *,
     surface: bool = False,
 ) -> pe.HierarchicalMetaEmbedding:
-    """Compose HME from words, pieces and characters, and surface features if asked."""
+    """Compose HME from words, pieces and characters, and from surface features if `surface`."""
     size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
     if "pieces" in recipe:
         options = {"hidden_size": characters, **recipe["pieces"]}
@@ -341,7 +372,10 @@ def build_embedders(
     lexicon: pe.Lexicon,
     recipe: dict[str, Any],
 ) -> dict[str, torch.nn.Module]:
-    """Compose the systems of Winata 2021's table 4 that rest on word vectors, and HME with surface features."""
+    """Compose the systems of Winata 2021's table 4 that use word vectors.
+
+    HME with surface features is one more system.
+    """
     size = recipe["embedder"]["embedding_dim"]
     hierarchical = partial(build_hme, words, pieces, lexicon, recipe)
 
@@ -391,7 +425,7 @@ def make_options(training: dict[str, Any], metric: str, hidden_size: int) -> Fit
 
 
 def build_encoder(name: str, arguments: argparse.Namespace) -> pe.PretrainedWordEncoder:
-    """Build a Scratch model, or load a pretrained one; the tables of large ones are frozen."""
+    """Build a Scratch model, or load a pretrained one; large ones have frozen embeddings."""
     from transformers import AutoTokenizer
 
     be_quiet()
@@ -437,7 +471,10 @@ def layer_beside(arguments: argparse.Namespace) -> pe.PretrainedWordEncoder:
 def frozen_layer(
     arguments: argparse.Namespace, sentences: Sequence[TaggedSentence], folder: Path
 ) -> pe.MetaEmbedding:
-    """Compute a layer of a pretrained model once for all words; a linear map to as many numbers as HME has trains."""
+    """Compute a layer of a pretrained model once for all words.
+
+    A linear map of its vectors to 200 numbers is trained.
+    """
     encoder = layer_beside(arguments)
     words = [sentence.words for sentence in sentences]
     store = cache_features(encoder, words, folder / "features")
@@ -458,10 +495,10 @@ class Result(NamedTuple):
 def draw_attention(
     embedding: pe.MetaEmbedding, names: Sequence[str], sentence: TaggedSentence, path: Path
 ) -> None:
-    """Draw how much each source counts for each word."""
+    """Draw how much each source contributes to each word."""
     try:
         words, languages = sentence.words[:20], sentence.languages and sentence.languages[:20]
-        embedding = embedding.with_words(words)  # rows for the words that training had not
+        embedding = embedding.with_words(words)  # adds the words that training lacks
         ids, _ = embedding.encode([words])
         shares = embedding.contributions(ids)[
             :, 0
@@ -480,43 +517,57 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--pair", choices=("es-en", "hi-en"), default="es-en", help="of the bundled sample"
+        "--pair",
+        choices=("es-en", "hi-en"),
+        default="es-en",
+        help="the language pair of the bundled sample",
     )
     parser.add_argument(
-        "--tag", choices=("upos", "entities"), default="upos", help="of the bundled sample"
+        "--tag",
+        choices=("upos", "entities"),
+        default="upos",
+        help="the kind of tags of the bundled sample",
     )
     add_file_arguments(
-        parser, "the sample; --dev is the last tenth of --train if missing, --test is --dev"
+        parser,
+        "the sample; --dev is the last tenth of --train if missing, and --test is --dev if missing",
     )
     parser.add_argument(
-        "--languages", nargs="+", help="names of the languages, the matrix language first"
+        "--languages", nargs="+", help="the names of the languages, the matrix language first"
     )
     parser.add_argument(
-        "--vectors", nargs="+", type=Path, help="one file a language: .bin, .vec or GloVe text"
+        "--vectors",
+        nargs="+",
+        type=Path,
+        help="one file of vectors per language: .bin, .vec or GloVe text",
     )
     parser.add_argument(
-        "--text", nargs="+", type=Path, help="one file of raw text a language, to train vectors on"
+        "--text",
+        nargs="+",
+        type=Path,
+        help="one file of raw text per language, to train vectors on",
     )
     parser.add_argument(
         "--published",
         choices=[*RECIPES["winata2021"]["vectors"], "task"],
-        help="download the paper's vectors, of a language pair or of LinCE's task",
+        help="download the paper's vectors of this language pair, or of the pair of LinCE's task",
     )
     parser.add_argument(
         "--tasks",
         nargs="+",
         type=Path,
-        help="folders of train, dev and test files, instead of --train and others",
+        help="folders of train, dev and test files, instead of --train, --dev and --test",
     )
     parser.add_argument(
         "--transliterate",
         type=Path,
         metavar="FILE",
-        help="pairs of spellings, or a saved CharacterTransliterator",
+        help="a file of pairs of spellings, or the folder of a saved CharacterTransliterator",
     )
     parser.add_argument(
         "--align",
-        help="of MUSE: identical, similarity, adversarial, or a dictionary's file; the recipe's if missing",
+        help="how MUSE aligns spaces: identical, similarity, adversarial, or the file of a "
+        "dictionary; as in the recipe if missing",
     )
     parser.add_argument(
         "--recipe",
@@ -524,27 +575,41 @@ def parse_arguments() -> argparse.Namespace:
         default="small",
     )
     parser.add_argument(
-        "--systems", nargs="+", help=f"a choice of the table's rows; also {', '.join(ON_REQUEST)}"
+        "--systems",
+        nargs="+",
+        help=f"the rows of the table to train, which may also be {', '.join(ON_REQUEST)}",
     )
     parser.add_argument(
         "--model",
         nargs="+",
         default=[],
-        help="pretrained encoders, by name or folder, as more rows",
+        help="the names or folders of pretrained encoders, as more rows",
     )
     parser.add_argument(
         "--beside", metavar="MODEL", help="a pretrained model whose layer is one more part of HME"
     )
     parser.add_argument(
-        "--layer", type=int, default=-1, help="of --beside, 0 = its embeddings, -1 = the last"
+        "--layer",
+        type=int,
+        default=-1,
+        help="the layer of --beside: 0 for its embeddings, -1 for the last layer",
     )
     parser.add_argument(
-        "--tokenizer", help="of the Scratch models, by name or folder; mBERT's if missing"
+        "--tokenizer",
+        help="the name or folder of the Scratch models' tokenizer; mBERT's if missing",
     )
-    parser.add_argument("--members", type=positive, default=5, help="of HME-Ensemble")
+    parser.add_argument(
+        "--members", type=positive, default=5, help="the number of members of HME-Ensemble"
+    )
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--epochs", type=positive, help="instead of the recipe's")
-    parser.add_argument("--metric", choices=("accuracy", "f1"), help="by the tags if missing")
+    parser.add_argument(
+        "--epochs", type=positive, help="the number of epochs, instead of the recipe's"
+    )
+    parser.add_argument(
+        "--metric",
+        choices=("accuracy", "f1"),
+        help="the metric; if missing, F1 for tags of entities and accuracy for others",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs") / "tag_code_switched")
     arguments = parser.parse_args()
@@ -577,7 +642,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def tasks_of(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
-    """Return the arguments of each task by its name; each folder of --tasks is one."""
+    """Return the arguments of each task by its name; each folder of ``--tasks`` is a task."""
     tasks = {}
     for folder in arguments.tasks or ():
         name, one = folder.resolve().name, copy(arguments)
@@ -625,7 +690,10 @@ def main() -> None:
 
 
 def average_table(tasks: dict[str, tuple[str, list[Result]]]) -> Table:
-    """Compare systems over tasks by their development scores, as the paper's table 4: accuracy and F1 side by side."""
+    """Compare systems over tasks by their development scores, as the paper's table 4 does.
+
+    Accuracies and F1 are averaged together.
+    """
     by_task = {name: {row.system: row for row in rows} for name, (_, rows) in tasks.items()}
     columns = ["system", "average"]
     columns += [
@@ -736,7 +804,7 @@ def run_task(
         rows, taggers = [], {}
         for name in systems:
             if name.startswith("MUSE") and name not in embedders:
-                continue  # vectors of different sizes
+                continue  # the vectors have different sizes
             start = time.perf_counter()
             tagger, dev_score = train_system(name)
             test_score = f"{100 * evaluate(metric, test, tagger):.2f}" if labelled else "no labels"
@@ -759,7 +827,7 @@ def run_task(
 
         best = max(taggers, key=lambda name: taggers[name][0])
         saved = arguments.out / "tagger"
-        # with the vector files, so that unseen words get their n-gram vectors on any machine
+        # with the vector files, so that unseen words get their n-gram vectors on every machine
         taggers[best][1].save_pretrained(saved, copy_vectors=True)
         print(f"Best on dev: {best}, saved to {saved}")
         if not labelled:
@@ -787,7 +855,10 @@ def run_task(
 
 
 def count_frozen(tagger: torch.nn.Module) -> int:
-    """Count frozen parameters; a transliterator, which only prepares words, is not part of the system."""
+    """Count the frozen parameters of a system.
+
+    A transliterator only prepares words, so it is not part of the system.
+    """
     frozen = {n: p for n, p in tagger.named_parameters() if not p.requires_grad}
     return sum(p.numel() for name, p in frozen.items() if "prepare" not in name.split("."))
 

@@ -7,10 +7,10 @@ Data.
 The corpus is a folder of parquet files, or one file; a column holds each sentence's words (a list
 of strings, or a string that is split at spaces). Every row group is one task, and becomes one file
 with the same rows and a column ``tags``. A worker opens the tagger once (`bake` its embedder first:
-its table is mapped from the file, which workers of one machine share). It reads a row group some
-thousand rows at a time, and moves the finished file into its place in one step. If a worker dies,
-another one repeats its task, and no row is lost or doubled. The same command continues an
-interrupted run. The memory needed does not depend on the size of the corpus.
+the table is then mapped from the file, and workers on one machine share it). It reads some thousand
+rows of a row group at a time, and moves the finished file into its place in one step. If a worker
+dies, another one repeats its task, and no row is lost or doubled. The same command continues an
+interrupted run. The memory that is needed does not depend on the size of the corpus.
 
 Paths may be any that pyarrow opens, such as ``s3://bucket/folder``; workers on other machines must
 see them too.
@@ -52,7 +52,7 @@ class Folder:
         self.path = path.rstrip("/")
 
     def parquet_files(self) -> list[str]:
-        """List the parquet files, in folders below too; a path of a file is that file."""
+        """List the parquet files here and in folders below; the path of a file is that file."""
         if self.files.get_file_info(self.path).type == fs.FileType.File:
             return [self.path]
         found = self.files.get_file_info(
@@ -109,7 +109,10 @@ class Worker:
         self.column, self.batch_size = column, batch_size
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Do tasks, and say how many rows they had and how much memory this worker has used at most."""
+        """Do the tasks of a batch.
+
+        Return their numbers of rows, and the most memory that this worker has used, in MB.
+        """
         rows = [
             self.tag(Task(*values))
             for values in zip(*(batch[name].tolist() for name in Task._fields), strict=True)
@@ -118,7 +121,7 @@ class Worker:
         return {"rows": rows, "peak_mb": [peak] * len(rows)}
 
     def tag(self, task: Task) -> int:
-        """Tag one row group, unless a worker did that before it died."""
+        """Tag one row group; skip it if a worker that died has already written its file."""
         if self.target.exists(task.target):
             return task.rows
         draft = f"{task.target}.{uuid.uuid4().hex}{DRAFT}"
@@ -144,7 +147,7 @@ class Worker:
 
 
 def check_column(source: Folder, column: str) -> None:
-    """Refuse a corpus without sentences before anything starts."""
+    """Exit if the corpus has no file, or a file has no column of sentences or has one of tags."""
     files = source.parquet_files()
     if not files:
         raise SystemExit(f"--input must hold parquet files, got none in {source.path}")
@@ -165,11 +168,11 @@ def check_column(source: Folder, column: str) -> None:
 
 
 def claim(target: Folder, tagger: str, column: str) -> None:
-    """Write down what tags this folder; refuse to mix two taggers' files."""
+    """Record the tagger and the column of this folder; exit if it has another tagger or column."""
     config = Path(tagger) / "config.json"
     if not config.exists():
         raise SystemExit(f"--tagger must be a folder of save_pretrained, got {tagger}")
-    digest = hashlib.sha256(config.read_bytes()).hexdigest()  # it names every file by its digest
+    digest = hashlib.sha256(config.read_bytes()).hexdigest()  # it has the digest of every file
     run = {"tagger": digest, "column": column}
     path = f"{target.path}/{RUN}"
     target.files.create_dir(target.path, recursive=True)
@@ -187,22 +190,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tagger", required=True, help="a folder of save_pretrained")
+    parser.add_argument("--tagger", required=True, help="a folder that save_pretrained wrote")
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--column", default="words")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="of each worker")
+    parser.add_argument("--threads", type=int, default=1, help="the number of threads of a worker")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument(
         "--address",
-        help="a running cluster (auto: the one of this machine); one of its own if missing",
+        help="the address of a running cluster (auto: the cluster of this machine); if missing, a "
+        "new one is started",
     )
     arguments = parser.parse_args()
     source, target = Folder(arguments.input), Folder(arguments.output)
     if f"{target.uri}/".startswith(
         f"{source.uri}/"
-    ):  # a second call would read its files as part of the corpus
+    ):  # a second call would read the output as part of the corpus
         raise SystemExit(f"--output must not be in --input, got {target.uri}")
     check_column(source, arguments.column)
     claim(target, arguments.tagger, arguments.column)

@@ -30,7 +30,7 @@ class Gallery(SphinxDirective):
 
 
 def fill_in(app: Sphinx, tree: nodes.document, page: str) -> None:
-    """Replace each place by a link to the notebook, its last picture and the sentence."""
+    """Replace each place by a card: a link to the notebook, its last picture, and the sentence."""
     for place in list(tree.findall(PendingCard)):
         notebook = place["page"]
         title = app.env.titles[notebook].astext()
@@ -48,7 +48,7 @@ def fill_in(app: Sphinx, tree: nodes.document, page: str) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the directive."""
+    """Register the directive."""
     app.add_node(PendingCard)
     app.add_directive("gallery", Gallery)
     app.connect("doctree-resolved", fill_in)

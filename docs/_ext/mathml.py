@@ -9,7 +9,11 @@ from sphinx.writers.html5 import HTML5Translator
 
 
 def convert(node: nodes.Node, *, as_block: bool) -> str:
-    """Turn a formula into MathML: docutils knows `dots` by another name, and parentheses grow by themselves."""
+    r"""Turn a formula into MathML.
+
+    docutils knows ``\dots`` by another name, ``\ldots``. Commands such as ``\big`` are removed,
+    because parentheses in MathML grow by themselves.
+    """
     tex = re.sub(r"\\[Bb]igg?[lr]?(?![a-z])", "", node.astext().replace(r"\dots", r"\ldots"))
     return tex2mathml(tex, as_block=as_block)
 

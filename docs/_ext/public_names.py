@@ -29,7 +29,8 @@ PACKAGES = tuple(
     for module in pkgutil.iter_modules(polyembed.__path__)
     if not module.name.startswith("_")
 )
-# names for authors of new parts, or with the same meaning in every class: other pages describe them
+# members for authors of new parts, or with the same meaning in every class; other pages describe
+# them
 SKIPPED = {
     "check_inputs",
     "get_config",
@@ -38,7 +39,7 @@ SKIPPED = {
     "write_files",
     "detachable_parameters",
 }
-# pages of no one capability
+# pages that are not about one capability
 NOT_OF_ONE = {
     "index",
     "start",
@@ -68,12 +69,15 @@ def names_of(package: str) -> list[str]:
 
 @cache
 def homes() -> dict[str, str]:
-    """Map each public name to its place in the reference: ``"CRF"`` to ``"polyembed.tagging.CRF"``."""
+    """Map each public name to its place in the reference.
+
+    For example, ``"CRF"`` is mapped to ``"polyembed.tagging.CRF"``.
+    """
     return {name: f"{package}.{name}" for package in PACKAGES for name in names_of(package)}
 
 
 class PublicNames(Autosummary):
-    """``.. public-names:: polyembed.text``: a table of what its `__all__` holds."""
+    """The directive ``.. public-names:: polyembed.text``: a table of the names in its `__all__`."""
 
     required_arguments = 1
     has_content = False
@@ -94,14 +98,17 @@ class PublicNames(Autosummary):
 def skip(
     app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: Any
 ) -> bool | None:
-    """Leave out members that users of a class do not need, and fields that its docstring describes."""
+    """Leave out members that users do not need, and fields that a class's docstring describes."""
     if name in SKIPPED or type(obj).__name__ == "_tuplegetter":
         return True
     return None
 
 
 def place(env: BuildEnvironment, target: str) -> str | None:
-    """Return the full name under which a short name is documented; inherited methods give the class."""
+    """Return the full name under which a short name is documented; None if it is not.
+
+    For an inherited method it is the name of the class.
+    """
     objects = env.domains["py"].objects  # type: ignore[attr-defined]
     short = target.removeprefix("pe.").removeprefix("polyembed.")
     head, dot, rest = short.partition(".")
@@ -124,7 +131,7 @@ def resolve(
 
 
 def link_literals(app: Sphinx, doctree: nodes.document) -> None:
-    """Turn into links `CRF`, `pe.bake(hme)` and `functional.csls` in the prose of pages."""
+    """Turn `CRF`, `pe.bake(hme)` and `functional.csls` in the prose of pages into links."""
     known, top = homes(), set(polyembed.__all__)
     for literal in list(doctree.findall(nodes.literal)):
         match = INLINE.fullmatch(literal.astext())
@@ -152,7 +159,7 @@ def link_literals(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def remember(app: Sphinx, doctree: nodes.document) -> None:
-    """Count how often a page of a capability says each public name, in its prose and in its code."""
+    """Count how often a page of a capability has each public name, in its prose and in its code."""
     page = app.env.docname
     if "/" in page or page in NOT_OF_ONE:
         return
@@ -176,7 +183,7 @@ def mentions(env: BuildEnvironment) -> dict[str, Counter[str]]:
 
 
 def link_back(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Below the signature of a class or function, name the page that says most of it."""
+    """Add a link below each signature, to the page that mentions the name most often."""
     if not page.startswith("api/"):
         return
     for entry in doctree.findall(addnodes.desc):
@@ -195,7 +202,7 @@ def link_back(app: Sphinx, doctree: nodes.document, page: str) -> None:
 
 
 def check_complete(app: Sphinx, env: BuildEnvironment) -> None:
-    """Warn of every public name without a place in the reference."""
+    """Warn about every public name that the reference does not describe."""
     elsewhere = {name: f"polyembed.{name}" for name in polyembed.__all__ if name != "__version__"}
     for name in {**elsewhere, **homes()}.values():
         if place(env, name) is None:

@@ -22,7 +22,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 FOLDER = Path(__file__).resolve().parents[1] / "results"
-# middle tones, told apart by the colour-blind, on white and on black
+# medium tones that the colour-blind can tell apart, on white and on black
 COLORS = (
     "#2f7fd1",
     "#d9731a",
@@ -57,7 +57,10 @@ def files() -> list[Path]:
 
 
 def write_cell(cell: Any, digits: int = 2) -> str:
-    """Write a cell as the tables show it: numbers with their digits, deviation and remark, the best one bold."""
+    """Write a cell as the tables show it.
+
+    A number has its digits, deviation and remark, and the best one is bold.
+    """
     if cell is None:
         return ""
     if not isinstance(cell, dict):
@@ -74,7 +77,7 @@ def write_cell(cell: Any, digits: int = 2) -> str:
 
 
 def write_table(table: dict[str, Any]) -> str:
-    """Write a table in Markdown, columns of numbers to the right."""
+    """Write a table in Markdown, with columns of numbers aligned to the right."""
     digits = table.get("digits", 2)
     numeric = [
         all(cell is None or not isinstance(cell, str) for cell in column)
@@ -103,7 +106,7 @@ def write_run(data: dict[str, Any]) -> str:
 
 
 def numbers(path: Path) -> set[str]:
-    """List all numbers with a decimal point of a file, as its tables write them."""
+    """Return all numbers with a decimal point of a file, as its tables and its run write them."""
     data = load(path)
     texts = [write_run(data)]
     for table in data["tables"].values():
@@ -113,20 +116,20 @@ def numbers(path: Path) -> set[str]:
 
 
 def mean_of(cell: Any) -> float | None:
-    """Return the number of a cell, None if it has none."""
+    """Return the number of a cell, or None if it is not a number."""
     cell = cell.get("mean") if isinstance(cell, dict) else cell
     return cell if isinstance(cell, (int, float)) else None
 
 
 def deviation_of(cell: Any) -> float:
-    """Return the deviation of a cell, 0 without one."""
+    """Return the deviation of a cell, or 0 without one."""
     return (cell.get("deviation") or 0.0) if isinstance(cell, dict) else 0.0
 
 
 def series_of(
     chart: dict[str, Any], tables: dict[str, Any]
 ) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield each series of a chart: its label, its places, and its cells that have a number."""
+    """Yield each series of a chart: its label, and the places and cells that have a number."""
     if "series" in chart:
         found = [(one["label"], one["x"], one["y"]) for one in chart["series"]]
     else:
@@ -152,14 +155,14 @@ def series_of(
 
 
 def place_of(text: Any) -> float:
-    """Read a place on an axis of numbers: 1,024 or 10 %."""
+    """Read a place on an axis of numbers, such as 1,024 or 10 %."""
     return float(str(text).replace(",", "").rstrip(" %"))
 
 
 def draw_lines(
     ax: Any, chart: dict[str, Any], series: list[tuple[str, list[Any], list[Any]]]
 ) -> None:
-    """Draw a line for each series; its deviation as a band."""
+    """Draw a line for each series, with its deviation as a band."""
     for index, (label, places, cells) in enumerate(series):
         x = [place_of(place) for place in places]
         y = [mean_of(cell) for cell in cells]
@@ -189,7 +192,10 @@ def draw_lines(
 def draw_marks(
     ax: Any, chart: dict[str, Any], one: tuple[str, list[Any], list[Any]], color: str
 ) -> None:
-    """Draw a bar, or a dot with its deviation, for each place; the reference as a dashed line too."""
+    """Draw a bar or a dot for each place, with its deviation.
+
+    The reference is also drawn as a dashed line.
+    """
     _, places, cells = one
     values = [mean_of(cell) for cell in cells]
     spread = [deviation_of(cell) for cell in cells]
@@ -234,7 +240,7 @@ def draw(chart: dict[str, Any], tables: dict[str, Any]) -> str:
     )
     salt = json.dumps(
         chart, sort_keys=True
-    )  # the names inside differ between charts of one page, not between runs
+    )  # ids inside the SVG differ between the charts of a page, not between runs
     style = {
         **ink,
         "svg.fonttype": "none",
@@ -299,7 +305,7 @@ def as_figure(chart: dict[str, Any], tables: dict[str, Any]) -> str:
 
 
 class Results(SphinxDirective):
-    """``{results} crf``: what docs/results/crf.json holds."""
+    """The directive ``{results} crf``, which shows the content of docs/results/crf.json."""
 
     required_arguments = 1
     option_spec: ClassVar = {
@@ -339,7 +345,7 @@ class Results(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive; a file that has changed is read again."""
+    """Register the directive; every build reads the files again."""
     app.add_directive("results", Results)
     app.connect("builder-inited", lambda _: load.cache_clear())
     return {"parallel_read_safe": True, "parallel_write_safe": True}
