@@ -10,6 +10,7 @@ at least half of the words. The sign test compares the first answers of CSLS and
 """
 
 import argparse
+import math
 import os
 import time
 from pathlib import Path
@@ -18,9 +19,11 @@ import torch
 from _results import option, show
 
 from polyembed.data import read_dictionary
-from polyembed.evaluation import sign_test
+from polyembed.evaluation import ProtocolResult, significance_table
+from polyembed.evaluation.results import SystemRun
 from polyembed.functional import nearest_cosine, nearest_csls
 from polyembed.tables import Table, mean_and_deviation
+from polyembed.training import Epoch, FitResult
 from polyembed.transfer import AdversarialOptions, align_spaces, translation_accuracy
 from polyembed.transfer.spaces import pair_ids, read_spaces
 from polyembed.vectors import TextVectors, WordVectors
@@ -31,35 +34,40 @@ DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 ADVERSARIAL = {"hidden_size": 256, "epoch_size": 96_000, "num_epochs": 6}
 
 Pairs = list[tuple[str, str]]
+Answers = list[list[str]]
 
 
-def csls_p_value(aligned: WordVectors, target: WordVectors, test: Pairs) -> float:
-    """Return the p-value of the first answers by CSLS against the ones by cosine."""
+def first_answers(aligned: WordVectors, target: WordVectors, test: Pairs) -> dict[str, Answers]:
+    """Return whether each test word's first answer is right, by CSLS and by the cosine."""
     one, other = read_spaces(aligned, target, None, None, 200_000, None)
     right: dict[int, set[int]] = {}
     for word, translation in pair_ids(list(dict.fromkeys(test)), one, other):
         right.setdefault(word, set()).add(translation)
     queries = one.rows[list(right)]
-    found = [
-        nearest_csls(queries, other.rows, 1, space=one.rows),
-        nearest_cosine(queries, other.rows, 1),
-    ]
-    csls, cosine = (
-        [
+    nearest = {
+        "CSLS": nearest_csls(queries, other.rows, 1, space=one.rows),
+        "cosine": nearest_cosine(queries, other.rows, 1),
+    }
+    return {
+        name: [
             [str(answer in words)]
-            for (answer,), words in zip(x.ids.tolist(), right.values(), strict=True)
+            for (answer,), words in zip(found.ids.tolist(), right.values(), strict=True)
         ]
-        for x in found
+        for name, found in nearest.items()
+    }
+
+
+def sign_tests(answers: dict[str, dict[str, Answers]]) -> list[tuple[float, float]]:
+    """Return the p-value of CSLS against the cosine for each mapping, and Holm's correction."""
+    fitted = FitResult(Epoch(0, math.nan, 0.0, 0.0), ())
+    runs = tuple(
+        SystemRun(name, 0, (), fitted, {mapping: 0.0}, {mapping: found})
+        for mapping, both in answers.items()
+        for name, found in both.items()
     )
-    return sign_test([["True"]] * len(right), csls, cosine).p_value
-
-
-def holm(p_values: list[float]) -> list[float]:
-    """Correct p-values for their number (Holm 1979)."""
-    found, least = dict.fromkeys(range(len(p_values)), 1.0), 0.0
-    for rank, i in enumerate(sorted(found, key=p_values.__getitem__)):
-        found[i] = least = max(least, min(1.0, (len(p_values) - rank) * p_values[i]))
-    return list(found.values())
+    gold = {mapping: [["True"]] * len(both["CSLS"]) for mapping, both in answers.items()}
+    table = significance_table(ProtocolResult(runs, gold, "accuracy"), "cosine", test="sign")
+    return [(row[3], row[5]) for row in table.rows]
 
 
 def main() -> None:
@@ -78,7 +86,7 @@ def main() -> None:
         read_dictionary(DATA / "bilingual_dictionaries" / "muse" / f"es-en.{part}.txt")
         for part in ("0-5000", "5000-6500")
     )
-    rows = []
+    rows, answers = [], {}
     for name, dictionary, refine in (
         ("dictionary", train, 0),
         ("dictionary", train, 5),
@@ -88,9 +96,10 @@ def main() -> None:
         mapping = align_spaces(source, target, dictionary=dictionary, refine=refine)
         plain = translation_accuracy(mapping(source), target, test)
         shares = (plain.cosine[1], plain.csls[1], plain.csls[5], plain.csls[10])
-        p_value = csls_p_value(mapping(source), target, test)
-        numbers = *(100 * share for share in shares), max(mapping.report["criteria"]), p_value
-        rows.append((name, refine, *numbers))
+        answers[f"{name} {refine}"] = first_answers(mapping(source), target, test)
+        rows.append(
+            (name, refine, *(100 * share for share in shares), max(mapping.report["criteria"]))
+        )
     columns = (
         "first mapping from",
         "refinements",
@@ -100,8 +109,7 @@ def main() -> None:
         "P@10 CSLS",
     )
     print(f"\n{plain.num_queries} words, coverage {100 * plain.coverage:.1f} %\n")
-    corrected = holm([row[-1] for row in rows])
-    rows = [(*row, p) for row, p in zip(rows, corrected, strict=True)]
+    rows = [(*row, *tested) for row, tested in zip(rows, sign_tests(answers), strict=True)]
     found = Table((*columns, "criterion", "p, CSLS against cosine", "p, Holm"), rows, digits=4)
     show(arguments.json, "main", found, seeds=range(arguments.seeds))
 
