@@ -26,13 +26,18 @@ only if they are asked for, as in the paper's sections 2.5, 3.2.1 and 3.2.3. Wit
 ``--beside MODEL --layer 12`` there is one more row: HME with surface features, joined to a frozen
 layer of a pretrained model, which is computed once.
 
-The results are the rows of Winata 2021's table 4 for these systems, the best tagger in
-``--out``/tagger, and pictures of how much the vectors of each language contribute to each word. If
+The results are the rows of Winata 2021's table 4 for these systems, tests of every system against
+HME, the best tagger in ``--out``/tagger, and pictures of how much the vectors of each language
+contribute to each word. ``--seeds 3`` trains each system three times and prints means;
+``--runs FILE`` keeps finished runs, so that a later call does not repeat them. If
 the test file has no labels, as LinCE's, the tags of the best system are written to
 ``--out``/predictions.txt.
 """
 
 import argparse
+import json
+import math
+import statistics
 import tempfile
 import time
 from collections import Counter
@@ -52,6 +57,7 @@ from _transliterator import RUN, CharacterTransliterator, Speller, train_transli
 
 import polyembed as pe
 from polyembed.data import (
+    MISSING_TAG,
     TaggedSentence,
     load_sample,
     read_dictionary,
@@ -60,10 +66,19 @@ from polyembed.data import (
 from polyembed.data.lince import LINCE_TASKS
 from polyembed.embeddings import PieceTransformer
 from polyembed.encoders import CachedEmbedder, SingleLayer, cache_features
-from polyembed.evaluation import plot_source_attention
+from polyembed.evaluation import ProtocolResult, plot_source_attention, significance_table
+from polyembed.evaluation.results import SystemRun
 from polyembed.metrics import accuracy, entity_f1, scheme_of
-from polyembed.tables import Table
-from polyembed.training import FitOptions, default_optimizer, fit, fit_ensemble, noam_schedule
+from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
+from polyembed.training import (
+    Epoch,
+    FitOptions,
+    FitResult,
+    default_optimizer,
+    fit,
+    fit_ensemble,
+    noam_schedule,
+)
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -482,14 +497,85 @@ def frozen_layer(
 
 
 class Result(NamedTuple):
-    """A row of the table."""
+    """A row of the table: percentages and seconds over the seeds."""
 
     system: str
     trained: int
     frozen: int
-    dev: float
-    test: str
+    dev: MeanAndDeviation
+    test: MeanAndDeviation | str
     seconds: float
+
+
+class Run(NamedTuple):
+    """A trained system: its parameters, its scores in percent, and the tags of the test set."""
+
+    seed: int
+    trained: int
+    frozen: int
+    dev: float
+    test: float | None
+    predicted: list[list[str]]
+    seconds: float
+
+
+def read_runs(path: Path | None, settings: dict[str, str]) -> dict[str, list[Run]]:
+    """Read the finished runs of a file, which must have the same settings."""
+    if path is None or not path.exists():
+        return {}
+    kept = json.loads(path.read_text("utf-8"))
+    if kept["settings"] != settings:
+        odd = [key for key in settings if kept["settings"].get(key) != settings[key]]
+        raise SystemExit(f"--runs: {path} is of other settings ({', '.join(odd)})")
+    return {name: [Run(*run) for run in runs] for name, runs in kept["runs"].items()}
+
+
+def write_runs(path: Path | None, settings: dict[str, str], found: dict[str, list[Run]]) -> None:
+    """Write all finished runs to a file."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"settings": settings, "runs": found}), "utf-8")
+
+
+def row_of(system: str, runs: Sequence[Run]) -> Result:
+    """Summarise a system's runs with all seeds."""
+    tested = [run.test for run in runs if run.test is not None]
+    return Result(
+        system,
+        runs[0].trained,
+        runs[0].frozen,
+        mean_and_deviation([run.dev for run in runs]),
+        mean_and_deviation(tested) if tested else "no labels",
+        statistics.fmean(run.seconds for run in runs),
+    )
+
+
+def print_tests(
+    found: dict[str, list[Run]], gold: list[list[Any]], metric: str, against: str
+) -> None:
+    """Print the tests against one system of those with the same seeds, all seeds together."""
+    seeds = {name: sorted(run.seed for run in runs) for name, runs in found.items()}
+    alike = [name for name in found if seeds[name] == seeds.get(against)]
+    if len(alike) < 2:
+        return
+    runs = tuple(
+        SystemRun(
+            system,
+            run.seed,
+            (),
+            FitResult(Epoch(0, math.nan, run.dev, 0.0), ()),
+            {"test": run.test or 0.0},
+            {"test": run.predicted},
+        )
+        for system in alike
+        for run in found[system]
+    )
+    try:
+        table = significance_table(ProtocolResult(runs, {"test": gold}, metric), against)
+    except ImportError as error:
+        print(f"No tests: {error}")
+        return
+    print(f"Approximate randomization:\n\n{table.to_markdown()}\n")
 
 
 def draw_attention(
@@ -611,6 +697,18 @@ def parse_arguments() -> argparse.Namespace:
         help="the metric; if missing, F1 for tags of entities and accuracy for others",
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seeds", type=positive, default=1, help="the number of seeds, which begin with --seed"
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FILE",
+        help="a file of one task that keeps finished runs, which are not repeated",
+    )
+    parser.add_argument(
+        "--against", default="HME", help="the system that the others are tested against"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs") / "tag_code_switched")
     arguments = parser.parse_args()
     if len(arguments.languages or "12") < 2:
@@ -621,6 +719,8 @@ def parse_arguments() -> argparse.Namespace:
     unknown = [name for name in arguments.systems or () if name not in known]
     if unknown:
         parser.error(f"--systems must be among {known}, got {unknown}")
+    if arguments.tasks and arguments.runs:
+        parser.error("--runs must not come with --tasks")
     if arguments.tasks and (arguments.train or arguments.dev or arguments.test):
         parser.error("--tasks must not come with --train, --dev or --test")
     if len({folder.resolve().name for folder in arguments.tasks or ()}) < len(
@@ -704,15 +804,13 @@ def average_table(tasks: dict[str, tuple[str, list[Result]]]) -> Table:
     lines = []
     for system in dict.fromkeys(row.system for _, rows in tasks.values() for row in rows):
         results = [rows.get(system) for rows in by_task.values()]
-        scores = [100 * row.dev for row in results if row is not None]
+        scores = [row.dev.mean for row in results if row is not None]
         average = f"{sum(scores) / len(scores):.2f}" if len(scores) == len(results) else "-"
         cells = [
             cell
             for row in results
             for cell in (
-                ("-", "-")
-                if row is None
-                else (f"{row.trained + row.frozen:,}", f"{100 * row.dev:.2f}")
+                ("-", "-") if row is None else (f"{row.trained + row.frozen:,}", format(row.dev))
             )
         ]
         lines.append((system, average, *cells))
@@ -745,19 +843,22 @@ def run_task(
         if static:
             words, pieces, names = get_vectors(arguments, read, Path(folder))
             lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in read)
-        torch.manual_seed(arguments.seed)
-        if static:
+
+        def untrained() -> dict[str, torch.nn.Module]:
             how = arguments.align or recipe["align"]["method"]
             wanted = any(name.startswith("MUSE") for name in systems)
             joined = join_spaces(words, how, recipe["align"]) if wanted else {}
-            embedders = build_embedders(words, joined, pieces, lexicon, recipe)
-        missing = [
-            name
-            for name in arguments.systems or ()
-            if name.startswith("MUSE") and name not in embedders
-        ]
-        if missing:
-            raise SystemExit(f"--systems must be without {missing} for vectors of different sizes")
+            found = build_embedders(words, joined, pieces, lexicon, recipe)
+            missing = [
+                name
+                for name in arguments.systems or ()
+                if name.startswith("MUSE") and name not in found
+            ]
+            if missing:
+                raise SystemExit(
+                    f"--systems must be without {missing} for vectors of different sizes"
+                )
+            return found
 
         def over_words(embedder: torch.nn.Module, *beside: torch.nn.Module) -> pe.SequenceTagger:
             embedder = pe.UniqueWords(embedder)
@@ -771,24 +872,19 @@ def run_task(
         def member(seed: int) -> pe.SequenceTagger:
             return over_words(build_hme(words, pieces, lexicon, recipe))
 
-        def train_system(name: str) -> tuple[Any, float]:
+        def train_system(name: str, seed: int) -> tuple[Any, float]:
             options = make_options(
                 {**recipe["training"], **epochs}, metric, recipe["encoder"]["hidden_size"]
             )
             if name == "HME-Ensemble":
-                seeds = range(arguments.seed, arguments.seed + arguments.members)
-                ensemble, _ = fit_ensemble(
-                    member,
-                    train,
-                    dev,
-                    options,
-                    folder=Path(folder, "members"),
-                    seeds=seeds,
-                )
-                return ensemble, evaluate(metric, dev, ensemble)
+                first = arguments.seed + (seed - arguments.seed) * arguments.members
+                seeds = range(first, first + arguments.members)  # no two ensembles share a member
+                members = Path(folder, "members")
+                ensemble, _ = fit_ensemble(member, train, dev, options, folder=members, seeds=seeds)
+                return ensemble, score(metric, dev, ensemble, tags_by(ensemble, dev))
             if name == MIXED:
                 every = [*read, *prepared([*dev, *test], steps)]
-                layer = frozen_layer(arguments, every, Path(folder, "layer"))
+                layer = frozen_layer(arguments, every, Path(folder, f"layer-{seed}"))
                 tagger = over_words(build_hme(words, pieces, lexicon, recipe, surface=True), layer)
             elif name in static:
                 tagger = over_words(embedders[name])
@@ -799,32 +895,51 @@ def run_task(
                 tagger = pe.TokenClassifier(encoder, tags, prepare=spelled or None).to(
                     arguments.device
                 )
-            return tagger, fit(tagger, train, dev, options, seed=arguments.seed).best.score
+            return tagger, fit(tagger, train, dev, options, seed=seed).best.score
 
-        rows, taggers = [], {}
-        for name in systems:
-            if name.startswith("MUSE") and name not in embedders:
-                continue  # the vectors have different sizes
-            start = time.perf_counter()
-            tagger, dev_score = train_system(name)
-            test_score = f"{100 * evaluate(metric, test, tagger):.2f}" if labelled else "no labels"
-            trained = sum(p.numel() for p in tagger.parameters() if p.requires_grad)
-            frozen = count_frozen(tagger)
-            taggers[name] = (dev_score, tagger)
-            rows.append(
-                Result(name, trained, frozen, dev_score, test_score, time.perf_counter() - start)
-            )
-            print(
-                f"{name}: dev {100 * dev_score:.2f}, test {test_score}, {rows[-1].seconds:.0f} s",
-                flush=True,
-            )
+        apart = ("systems", "seed", "seeds", "runs", "against", "out")
+        settings = {key: str(x) for key, x in vars(arguments).items() if key not in apart}
+        found = read_runs(arguments.runs, settings)
+        taggers: dict[str, tuple[float, Any]] = {}
+        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+            torch.manual_seed(seed)
+            if static:
+                embedders = untrained()
+            for name in systems:
+                if name.startswith("MUSE") and name not in embedders:
+                    continue  # the vectors have different sizes
+                if seed in {run.seed for run in found.get(name, ())}:
+                    continue
+                start = time.perf_counter()
+                tagger, dev_score = train_system(name, seed)
+                predicted = tags_by(tagger, test)
+                test_score = 100 * score(metric, test, tagger, predicted) if labelled else None
+                trained = sum(p.numel() for p in tagger.parameters() if p.requires_grad)
+                seconds = time.perf_counter() - start
+                frozen = count_frozen(tagger)
+                run = Run(seed, trained, frozen, 100 * dev_score, test_score, predicted, seconds)
+                found.setdefault(name, []).append(run)
+                write_runs(arguments.runs, settings, found)
+                if name not in taggers or dev_score > taggers[name][0]:
+                    taggers[name] = dev_score, tagger
+                shown = row_of(name, [run])
+                print(f"{name}: dev {shown.dev}, test {shown.test}, {seconds:.0f} s", flush=True)
+        rows = [row_of(name, runs) for name, runs in found.items()]
         columns = ("system", "trained", "frozen", f"dev {metric}", f"test {metric}", "seconds")
         lines = [
-            (r.system, f"{r.trained:,}", f"{r.frozen:,}", 100 * r.dev, r.test, f"{r.seconds:.0f}")
+            (r.system, f"{r.trained:,}", f"{r.frozen:,}", r.dev, r.test, f"{r.seconds:.0f}")
             for r in rows
         ]
         print("\n" + Table(columns, lines).to_markdown() + "\n")
+        if labelled:
+            gold = [
+                [None if tag == MISSING_TAG and tag not in tags else tag for tag in sentence.tags]
+                for sentence in test
+            ]
+            print_tests(found, gold, metric, arguments.against)
 
+        if not taggers:
+            return metric, rows  # all runs were finished
         best = max(taggers, key=lambda name: taggers[name][0])
         saved = arguments.out / "tagger"
         # with the vector files, so that unseen words get their n-gram vectors on every machine
@@ -863,9 +978,14 @@ def count_frozen(tagger: torch.nn.Module) -> int:
     return sum(p.numel() for name, p in frozen.items() if "prepare" not in name.split("."))
 
 
-def evaluate(metric: str, test: Sequence[TaggedSentence], tagger: Any) -> float:
-    predicted = tagger.predict([sentence.words for sentence in test])
-    gold = [tagger.labels_of(sentence) for sentence in test]
+def tags_by(tagger: Any, sentences: Sequence[TaggedSentence]) -> list[list[str]]:
+    return tagger.predict([sentence.words for sentence in sentences])  # type: ignore[no-any-return]
+
+
+def score(
+    metric: str, sentences: Sequence[TaggedSentence], tagger: Any, predicted: list[list[str]]
+) -> float:
+    gold = [tagger.labels_of(sentence) for sentence in sentences]
     if metric == "accuracy":
         return accuracy(gold, predicted)
     return entity_f1(gold, predicted, scheme=scheme_of(tagger.tags) or "bio").f1

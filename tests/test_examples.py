@@ -537,8 +537,10 @@ def test_a_test_file_without_labels_is_tagged(tmp_path):
 
 def test_a_frozen_layer_beside_hme(world, tmp_path):
     files = f"--train {world}/xx.train.conll --dev {world}/xx.dev.conll --out {tmp_path}"
-    beside = f"{files} --epochs 1 --beside {world}/bert --systems 'HME + surface + layer'"
-    assert "| HME + surface + layer | " in run(tag_code_switched, f"{beside} --layer 1")
+    systems = "HME 'HME + surface + layer' --seeds 2"
+    beside = f"{files} --epochs 1 --beside {world}/bert --systems {systems}"
+    printed = run(tag_code_switched, f"{beside} --layer 1")
+    assert printed.count(" ± ") == 4 and "difference to HME" in printed
     tagger = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
     assert len(tagger.predict([["sol", "new"]])[0]) == 2
 
