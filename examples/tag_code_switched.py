@@ -901,7 +901,8 @@ def run_task(
         settings = {key: str(x) for key, x in vars(arguments).items() if key not in apart}
         found = read_runs(arguments.runs, settings)
         taggers: dict[str, tuple[float, Any]] = {}
-        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        chosen = range(arguments.seed, arguments.seed + arguments.seeds)
+        for seed in chosen:
             torch.manual_seed(seed)
             if static:
                 embedders = untrained()
@@ -924,6 +925,8 @@ def run_task(
                     taggers[name] = dev_score, tagger
                 shown = row_of(name, [run])
                 print(f"{name}: dev {shown.dev}, test {shown.test}, {seconds:.0f} s", flush=True)
+        found = {name: [run for run in runs if run.seed in chosen] for name, runs in found.items()}
+        found = {name: runs for name, runs in found.items() if runs}
         rows = [row_of(name, runs) for name, runs in found.items()]
         columns = ("system", "trained", "frozen", f"dev {metric}", f"test {metric}", "seconds")
         lines = [
