@@ -540,7 +540,8 @@ def test_a_frozen_layer_beside_hme(world, tmp_path):
     systems = "HME 'HME + surface + layer' --seeds 2"
     beside = f"{files} --epochs 1 --beside {world}/bert --systems {systems}"
     printed = run(tag_code_switched, f"{beside} --layer 1")
-    assert printed.count(" ± ") == 4 and "difference to HME" in printed
+    assert printed.count(" ± ") == 4
+    assert "difference to HME" in printed
     tagger = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
     assert len(tagger.predict([["sol", "new"]])[0]) == 2
 
