@@ -29,9 +29,8 @@ layer of a pretrained model, which is computed once.
 The results are the rows of Winata 2021's table 4 for these systems, tests of every system against
 HME, the best tagger in ``--out``/tagger, and pictures of how much the vectors of each language
 contribute to each word. ``--seeds 3`` trains each system three times and prints means;
-``--runs FILE`` keeps finished runs, so that a later call does not repeat them. If
-the test file has no labels, as LinCE's, the tags of the best system are written to
-``--out``/predictions.txt.
+``--runs FILE`` keeps finished runs, so that a later call does not repeat them. If the test file has
+no labels, as LinCE's, the tags of the best system are written to ``--out``/predictions.txt.
 """
 
 import argparse
@@ -523,11 +522,15 @@ def read_runs(path: Path | None, settings: dict[str, str]) -> dict[str, list[Run
     """Read the finished runs of a file, which must have the same settings."""
     if path is None or not path.exists():
         return {}
-    kept = json.loads(path.read_text("utf-8"))
-    if kept["settings"] != settings:
+    try:
+        kept = json.loads(path.read_text("utf-8"))
         odd = [key for key in settings if kept["settings"].get(key) != settings[key]]
+        found = {name: [Run(*run) for run in runs] for name, runs in kept["runs"].items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise SystemExit(f"--runs must be a file that this program wrote: {error!r}") from error
+    if odd:
         raise SystemExit(f"--runs: {path} is of other settings ({', '.join(odd)})")
-    return {name: [Run(*run) for run in runs] for name, runs in kept["runs"].items()}
+    return found
 
 
 def write_runs(path: Path | None, settings: dict[str, str], found: dict[str, list[Run]]) -> None:
@@ -982,7 +985,7 @@ def count_frozen(tagger: torch.nn.Module) -> int:
 
 
 def tags_by(tagger: Any, sentences: Sequence[TaggedSentence]) -> list[list[str]]:
-    return tagger.predict([sentence.words for sentence in sentences])  # type: ignore[no-any-return]
+    return list(tagger.predict([sentence.words for sentence in sentences]))
 
 
 def score(

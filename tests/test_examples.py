@@ -536,10 +536,13 @@ def test_a_test_file_without_labels_is_tagged(tmp_path):
 
 
 def test_a_frozen_layer_beside_hme(world, tmp_path):
-    files = f"--train {world}/xx.train.conll --dev {world}/xx.dev.conll --out {tmp_path}"
-    systems = "HME 'HME + surface + layer' --seeds 2"
-    beside = f"{files} --epochs 1 --beside {world}/bert --systems {systems}"
-    printed = run(tag_code_switched, f"{beside} --layer 1")
+    beside = (
+        f"--train {world}/xx.train.conll --dev {world}/xx.dev.conll --out {tmp_path} --epochs 1 "
+        f"--beside {world}/bert --systems HME 'HME + surface + layer' --runs {tmp_path}/runs"
+    )
+    for _ in range(2):
+        printed = run(tag_code_switched, f"{beside} --seeds 2 --layer 1")
+    assert "HME: dev" not in printed
     assert printed.count(" ± ") == 4
     assert "difference to HME" in printed
     tagger = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
