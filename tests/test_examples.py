@@ -355,13 +355,8 @@ def test_annotate_next(world):
     printed = run(
         annotate_next, f"{files} --start 4 --count 2 --rounds 1 --epochs 1 --rules random diverse"
     )
-    rows = [line.split("|")[1:4] for line in printed.splitlines()[2:]]
-    assert [(rule.strip(), int(count)) for rule, count, _ in rows] == [
-        ("random", 4),
-        ("random", 6),
-        ("diverse", 4),
-        ("diverse", 6),
-    ]
+    found = [" ".join(row[:2]) for row in cells_of(printed)[2:]]
+    assert found == ["random 4", "random 6", "diverse 4", "diverse 6"]
     with pytest.raises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as error:
         run(annotate_next, f"{files} --start 4 --count 9999")
     assert "too few for so many rounds" in error.getvalue()
@@ -394,7 +389,7 @@ def test_the_annotator_reads_sets_and_missing_tags(tmp_path):
     printed = run(
         annotate_next, f"{files} --start 1 --count 1 --rounds 1 --epochs 1 --rules random"
     )
-    assert [line.split("|")[2].strip() for line in printed.splitlines()[2:]] == ["1", "2"]
+    assert [row[1] for row in cells_of(printed)[2:]] == ["1", "2"]
 
 
 @pytest.mark.parametrize(("rule", "options"), annotate_next.RULES.items())
@@ -538,13 +533,16 @@ def test_a_test_file_without_labels_is_tagged(tmp_path):
 def test_a_frozen_layer_beside_hme(world, tmp_path):
     beside = (
         f"--train {world}/xx.train.conll --dev {world}/xx.dev.conll --out {tmp_path} --epochs 1 "
-        f"--beside {world}/bert --systems HME 'HME + surface + layer' --runs {tmp_path}/runs"
+        f"--beside {world}/bert --runs {tmp_path}/runs "
+        "--systems HME 'HME, wide' 'HME + surface + layer'"
     )
     for _ in range(2):
         printed = run(tag_code_switched, f"{beside} --seeds 2 --layer 1")
     assert "HME: dev" not in printed
-    assert printed.count(" ± ") == 4
+    assert printed.count(" ± ") == 6
     assert "difference to HME" in printed
+    hme, wide = (int(row[1].replace(",", "")) for row in cells_of(printed)[2:4])
+    assert wide > 8 * hme
     tagger = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
     assert len(tagger.predict([["sol", "new"]])[0]) == 2
 
