@@ -23,9 +23,10 @@ Devanagari. The saved tagger does both by itself.
 
 HME-Ensemble, the Scratch models (untrained BERTs) and ``--model`` (pretrained models) are trained
 only if they are asked for, as in the paper's sections 2.5, 3.2.1 and 3.2.3. So is "HME, wide", the
-control of "HME + surface": HME under a sequence encoder that is four times as wide. With
-``--beside MODEL --layer 12`` there is one more row: HME with surface features, joined to a frozen
-layer of a pretrained model, which is computed once.
+control of "HME + surface": HME under a sequence encoder that is four times as wide, which under the
+small recipe has about as many trained numbers. With ``--beside MODEL --layer 12`` there is one more
+row: HME with surface features, joined to a frozen layer of a pretrained model, which is computed
+once.
 
 The results are the rows of Winata 2021's table 4 for these systems, tests of every system against
 HME, the best tagger that this call trained in ``--out``/tagger, and pictures of how much the
