@@ -48,7 +48,33 @@ def load(path: Path) -> dict[str, Any]:
     for name, table in data["tables"].items():
         if any(len(row) != len(table["columns"]) for row in table["rows"]):
             raise ValueError(f"{path}: table {name} must have one cell a column in each row")
+        check_correction(f"{path}: table {name}", table)
     return data
+
+
+def check_correction(name: str, table: dict[str, Any]) -> None:
+    """Check p-values after Holm's correction: how many there are, and what they are.
+
+    Caption or column say the number of tests after the word Holm. Where the table has the
+    uncorrected p-values too, the correction is computed again from them.
+    """
+    columns = table["columns"]
+    stated = re.search(r"Holm\D+(\d+)", "; ".join([table.get("caption", ""), *columns]))
+    corrected = [i for i, column in enumerate(columns) if "Holm" in column]
+    plain = [i for i, column in enumerate(columns) if re.search(r"\bp\b", column)]
+    if stated:
+        places = corrected or plain or range(1, len(columns))
+        found = sum(mean_of(row[i]) is not None for row in table["rows"] for i in places)
+        if found != int(stated[1]):
+            raise ValueError(f"{name} must have {stated[1]} p-values after Holm, got {found}")
+    if corrected:
+        pairs = [(mean_of(row[plain[-2]]), mean_of(row[corrected[0]])) for row in table["rows"]]
+        tests = sorted(pair for pair in pairs if None not in pair)
+        least = 0.0
+        for rank, (p, holm) in enumerate(tests):
+            least = min(1.0, max(least, (len(tests) - rank) * p))
+            if abs(holm - least) > (len(tests) - rank) * 5e-5 + 5e-5:  # both are rounded
+                raise ValueError(f"{name} must have {least:.4f} for p = {p} after Holm, got {holm}")
 
 
 def files() -> list[Path]:
