@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from polyembed._batches import chunked, progress_bar
 from polyembed._checks import (
     check_choice,
     check_file,
@@ -27,7 +28,6 @@ from polyembed._checks import (
     require,
     require_type,
 )
-from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.contextual import ContextualEmbedder
@@ -111,7 +111,7 @@ def cache_features(
         index = {"format_version": FORMAT_VERSION, "layers": layers, "sentences": known}
         (draft / INDEX_NAME).write_text(json.dumps(index))
         rows = np.lib.format.open_memmap(draft / FEATURES_NAME, "w+", name, shape)
-        batches = [known[i : i + batch_size] for i in range(0, len(known), batch_size)]
+        batches = list(chunked(known, batch_size))
         start = 0
         for batch in progress_bar(batches, progress=progress, unit=" batches"):
             found = torch.cat(_compute(encoder, batch, layers)).to(dtype)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
+from polyembed._batches import batches_by_length, chunked, progress_bar
 from polyembed._checks import check_positive, check_probability, require
-from polyembed._progress import progress_bar
 from polyembed.embeddings.table import embed_units
 from polyembed.embeddings.transformer import TransformerStack
 from polyembed.functional.neighbors import nearest_cosine
@@ -292,7 +292,10 @@ class Char2Subword(PretrainedModule):
             self.train()
             for _ in progress_bar(range(num_train_epochs), progress=progress, desc="characters"):
                 total = torch.zeros((), device=device)
-                for places in _batches(symbols, batch_size, draw):
+                shuffled = draw.sample(range(len(symbols)), len(symbols))
+                batches = list(batches_by_length(shuffled, batch_size, lambda i: len(symbols[i])))
+                draw.shuffle(batches)
+                for places in batches:
                     ids = spelling_table([symbols[i] for i in places]).to(device)
                     place = torch.tensor(places, device=device)
                     loss = row_loss(self(ids).float(), targets, place)
@@ -313,8 +316,7 @@ class Char2Subword(PretrainedModule):
         self, table: Tensor, surfaces: Mapping[int, PieceSurface], rows: Sequence[int]
     ) -> RowScore:
         """Compare the vectors of `rows` with all rows of the table."""
-        starts = range(0, max(1, len(rows)), EVALUATED)
-        some = [rows[start : start + EVALUATED] for start in starts]
+        some = list(chunked(rows, EVALUATED)) or [[]]
         found = torch.cat([self(self.spell(surfaces[i] for i in part)).float() for part in some])
         place = torch.tensor(rows, dtype=torch.int64, device=table.device)
         hits = nearest_cosine(found, table).ids[:, 0] == place
@@ -333,15 +335,3 @@ def row_loss(
     direction = 1 - cosines.gather(1, place[:, None]).mean()
     length = (found - targets[place]).square().sum(-1).mean() / size
     return direction + length + F.cross_entropy(cosines / TEMPERATURE, place)
-
-
-def _batches(
-    symbols: Sequence[Sequence[int]], batch_size: int, draw: random.Random
-) -> list[list[int]]:
-    """Draw batches of places whose spellings are of similar length."""
-    order = draw.sample(range(len(symbols)), len(symbols))
-    pools = [order[i : i + 16 * batch_size] for i in range(0, len(order), 16 * batch_size)]
-    order = [i for pool in pools for i in sorted(pool, key=lambda i: len(symbols[i]))]
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    draw.shuffle(batches)
-    return batches

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyembed._batches import chunked
 from polyembed._checks import check_choice, check_positive, check_sentences, require, require_type
 from polyembed._views import evaluation_view
 from polyembed.functional import masked_mean, vote_entropy
@@ -151,8 +152,7 @@ def _batched(
     """Return the results of `compute` for a model, inputs and mask, one row per text."""
     view = evaluation_view(model.with_words(model.words_of(texts)))
     found = []
-    for start in range(0, len(texts), batch_size):
-        parts = view.encode(texts[start : start + batch_size])
-        inputs, mask = (to_device(part, model.device) for part in parts)
+    for batch in chunked(texts, batch_size):
+        inputs, mask = (to_device(part, model.device) for part in view.encode(batch))
         found.append(compute(view, inputs, mask).cpu())
     return torch.cat(found)

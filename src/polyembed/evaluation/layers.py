@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from polyembed._batches import chunked
 from polyembed._checks import check_positive, require
 from polyembed._views import evaluation_view
 from polyembed.encoders import LastLayer, PretrainedWordEncoder
@@ -106,8 +107,8 @@ def _sentence_vectors(
     device = next(encoder.parameters()).device
     view = evaluation_view(encoder)
     found: dict[int | str, list[Tensor]] = {}
-    for start in range(0, len(sentences), batch_size):
-        pieces = view.pieces(sentences[start : start + batch_size]).to(device)
+    for batch in chunked(sentences, batch_size):
+        pieces = view.pieces(batch).to(device)
         states: dict[int | str, Tensor] = dict(
             enumerate(view.hidden_states(pieces, all_layers=True))
         )

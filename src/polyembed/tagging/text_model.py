@@ -2,27 +2,22 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from itertools import islice
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from polyembed._batches import BATCHES_TOGETHER, batches_by_length, chunked, progress_bar
 from polyembed._checks import check_positive, check_sentences, check_words, require, require_type
-from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view, shallow_copy
 from polyembed.embeddings.embedder import WordEmbedder, require_embedder
 from polyembed.saving import PretrainedModule
 from polyembed.text.lexicon import Lexicon
 
-BATCHES_TOGETHER = 32
-"""The number of batches that are read before they are sorted by length, to save padding."""
-
 CACHED_WORDS = 50_000
 """The number of words whose vectors are kept for later texts of a prediction."""
 
-T = TypeVar("T")
 Predict = Callable[[Any, Mapping[int, Any]], list[Any]]
 
 
@@ -217,21 +212,6 @@ def check_names(name: str, names: Sequence[str]) -> tuple[str, ...]:
     found = check_words(names, name=name)
     require(0 < len(set(found)) == len(found), name, "be different names, at least one", found)
     return tuple(found)
-
-
-def chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of `size` values; the last list may be shorter."""
-    rest = iter(values)
-    while chunk := list(islice(rest, size)):
-        yield chunk
-
-
-def batches_by_length(
-    values: Iterable[T], size: int, length: Callable[[T], int]
-) -> Iterator[list[T]]:
-    """Yield batches of values of similar length, sorted among `BATCHES_TOGETHER` batches."""
-    for pool in chunked(values, BATCHES_TOGETHER * size):
-        yield from chunked(sorted(pool, key=length), size)
 
 
 def to_device(inputs: Any, device: torch.device | str) -> Any:

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from polyembed._batches import batches_by_length, progress_bar
 from polyembed._checks import must, require, require_type
-from polyembed._progress import progress_bar
 from polyembed.encoders import CharWordEncoder, PretrainedWordEncoder
 from polyembed.metrics import settled
 from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.tagging.text_model import TextModel, batches_by_length, to_device
+from polyembed.tagging.text_model import TextModel, to_device
 from polyembed.training.options import DEFAULTS, FitOptions, measure, parameters_of
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epoch, sizes_of
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from polyembed._batches import batches_by_length
 from polyembed._checks import check_positive, require
 from polyembed._views import evaluation_view
-from polyembed.tagging.text_model import batches_by_length
 from polyembed.training.masked_text import Example, ExampleEncoder, Texts, read_texts
 
 

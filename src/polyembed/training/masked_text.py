@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from polyembed._batches import chunked
 from polyembed._checks import check_file, require, require_type
 from polyembed.encoders.pretrained import most_positions
-from polyembed.tagging.text_model import chunked
 from polyembed.text.pieces import word_opener
 
 OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}

@@ -14,8 +14,8 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
+from polyembed._batches import progress_bar
 from polyembed._checks import check_choice, check_positive, class_name, require, require_type
-from polyembed._progress import progress_bar
 from polyembed.tagging.text_model import to_device
 from polyembed.training.state import Epoch, FitResult, TrainingState, sizes_of
 from polyembed.transfer.joint import joint_step

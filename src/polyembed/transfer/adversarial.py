@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from polyembed._batches import progress_bar
 from polyembed._checks import check_positive, check_probability, require
-from polyembed._progress import progress_bar
 from polyembed.functional.alignment import length_normalize, procrustes
 from polyembed.functional.neighbors import mutual_csls
 

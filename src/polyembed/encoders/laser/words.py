@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from polyembed._batches import chunked, progress_bar
 from polyembed._checks import (
     check_choice,
     check_positive,
@@ -19,7 +20,6 @@ from polyembed._checks import (
     require,
     require_type,
 )
-from polyembed._progress import progress_bar
 from polyembed.embeddings.table import look_up
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import ScalarMix
@@ -415,7 +415,7 @@ class LaserSentences(PretrainedModule):
         order = sorted(range(len(cut)), key=lambda i: -len(cut[i].ids))
         weight = self.encoder.embed_tokens.weight
         vectors = torch.empty(len(cut), self.embedding_dim, dtype=weight.dtype)
-        batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+        batches = list(chunked(order, batch_size))
         for batch in progress_bar(batches, progress=progress, desc="sentences"):
             pieces = self.tokenizer.join(cut[i] for i in batch).to(weight.device)
             vectors[batch] = self(pieces).to(vectors)
