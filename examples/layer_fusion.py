@@ -34,11 +34,12 @@ import math
 import zlib
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from _cache import DATA
 from _encoder import add_encoder_arguments, find_model, load_encoder
@@ -51,7 +52,8 @@ from torch.optim.lr_scheduler import LinearLR
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_tagged, read_wikiann
 from polyembed.encoders import AIF, CachedEmbedder, SingleLayer, cache_features
-from polyembed.evaluation import Corpus, plot_layers, rank_layers
+from polyembed.evaluation import Corpus, rank_layers
+from polyembed.tables import mean_and_deviation
 from polyembed.training import FitOptions
 
 RECIPE = RECIPES["chenguo2022"]
@@ -166,14 +168,34 @@ def print_ranking(
 
 
 def draw(scores: Any, ylabel: str, path: Path) -> None:
-    """Draw scores against layers, if matplotlib is installed."""
+    """Draw scores against layers, if matplotlib is installed.
+
+    A score is a number, or a list with one number per seed, of which the mean and a band of one
+    standard deviation are drawn. A string instead of a layer is drawn as a broken line.
+    """
     try:
-        ax = plot_layers(scores, ylabel=ylabel)
+        from matplotlib.figure import Figure
     except ImportError as error:
-        print(error)
+        print(f"{error}: pip install matplotlib")
         return
+    figure = Figure(layout="constrained")
+    ax = figure.add_subplot(xlabel="layer", ylabel=ylabel)
+    for name, part in scores.items():
+        found = {
+            layer: mean_and_deviation(np.ravel(score).tolist()) for layer, score in part.items()
+        }
+        layers = sorted(layer for layer in found if not isinstance(layer, str))
+        means = np.array([found[layer].mean for layer in layers])
+        widths = np.array([found[layer].deviation or 0.0 for layer in layers])
+        (line,) = ax.plot(layers, means, marker="o", label=name)
+        ax.fill_between(layers, means - widths, means + widths, color=line.get_color(), alpha=0.15)
+        beside = [layer for layer in found if isinstance(layer, str)]
+        for other, dashes in zip(beside, cycle(("--", ":", "-.")), strict=False):
+            style = {"color": line.get_color(), "linestyle": dashes, "label": f"{name}, {other}"}
+            ax.axhline(found[other].mean, **style)
+    ax.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
-    ax.figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150)
     print(f"Scores against layers: {path}\n")
 
 

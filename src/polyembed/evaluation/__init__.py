@@ -4,7 +4,6 @@ from polyembed.evaluation.annotation import rank_for_annotation
 from polyembed.evaluation.layers import rank_layers
 from polyembed.evaluation.plots import (
     plot_layer_weights,
-    plot_layers,
     plot_representations,
     plot_source_attention,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "approximate_randomization",
     "collect_hidden_states",
     "plot_layer_weights",
-    "plot_layers",
     "plot_representations",
     "plot_source_attention",
     "rank_for_annotation",

@@ -1,11 +1,10 @@
-"""Pictures of attention, layer weights, scores and representations.
+"""Pictures of attention, layer weights and representations.
 
 Each function draws on the given axes, or on new ones, and returns the axes. If matplotlib's default
 font lacks the script of the words, put fonts that have the script into ``rcParams["font.family"]``.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from typing import Any, Literal
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from polyembed._checks import import_optional, require
 from polyembed.evaluation.representations import project_2d
-from polyembed.tables import MeanAndDeviation, mean_and_deviation
+from polyembed.tables import mean_and_deviation
 
 MOST_NAMES_INSIDE = 8
 """The number of names in a legend above which it is drawn beside the axes."""
@@ -108,7 +107,12 @@ def plot_layer_weights(
         [0.2, 0.3, 0.5, 0.3, 0.7]
     """
     drawn = {
-        name: {layer: _spread(value) for layer, value in part.items()}
+        name: {
+            layer: mean_and_deviation(
+                torch.as_tensor(value, dtype=torch.float64).flatten().tolist()
+            )
+            for layer, value in part.items()
+        }
         for name, part in weights.items()
     }
     layers = sorted({layer for part in drawn.values() for layer in part})
@@ -124,56 +128,6 @@ def plot_layer_weights(
         handles[name] = ax.bar(places, means, width, label=name, **lines)
     ax.set_xticks(layers)
     return _finish(ax, handles, xlabel="layer (0 = embeddings)", ylabel="weight")
-
-
-def plot_layers(
-    scores: Mapping[str, Mapping[int | str, float | Sequence[float]]],
-    *,
-    ax: Any = None,
-    ylabel: str = "score",
-) -> Any:
-    """Draw scores against layers, a line for each name.
-
-    Args:
-        scores: The scores by name and layer, such as ``{"SingleLayer": {4: [0.87, 0.88]}}``. A
-            score is a number, or one number per seed. The numbers of several seeds are drawn as
-            their mean and a band of one standard deviation. A string instead of a layer is drawn as
-            a broken line.
-        ax: The matplotlib axes to draw on; new ones if None.
-        ylabel: The label of the vertical axis.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-
-    Example:
-        >>> import matplotlib; matplotlib.use("Agg")
-        >>> ax = plot_layers({"de": {"last layer": 0.61, 1: [0.58, 0.62], 2: [0.62, 0.64]}})
-        >>> (line,) = ax.lines[:1]
-        >>> ax.get_xlabel(), line.get_label(), [round(float(y), 2) for y in line.get_ydata()]
-        ('layer', 'de', [0.6, 0.63])
-    """
-    ax = ax or _new_axes("plot_layers")[0]
-    ticks: set[int] = set()
-    handles: dict[str, Any] = {}
-    for name, part in scores.items():
-        drawn = {layer: _spread(value) for layer, value in part.items()}
-        layers = sorted(layer for layer in drawn if not isinstance(layer, str))
-        means = [drawn[layer].mean for layer in layers]
-        widths = [drawn[layer].deviation or 0.0 for layer in layers]
-        (handles[name],) = line, *_ = ax.plot(layers, means, marker="o", label=name)
-        low, high = ([m + sign * w for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
-        ax.fill_between(layers, low, high, color=line.get_color(), alpha=0.15)
-        beside = [layer for layer in drawn if isinstance(layer, str)]
-        for other, dashes in zip(beside, cycle(("--", ":", "-.")), strict=False):
-            handles[f"{name}, {other}"] = ax.axhline(
-                drawn[other].mean, color=line.get_color(), linestyle=dashes
-            )
-        ticks.update(layers)
-    ax.set_xticks(sorted(ticks))
-    return _finish(ax, handles, xlabel="layer", ylabel=ylabel)
 
 
 def plot_representations(
@@ -223,11 +177,6 @@ def plot_representations(
         ax.set_yticks([])
         _finish(ax, handles, title=title)
     return axes
-
-
-def _spread(value: Any) -> MeanAndDeviation:
-    """Return the mean and the deviation of a number, or of all numbers of a list or tensor."""
-    return mean_and_deviation(torch.as_tensor(value, dtype=torch.float64).flatten().tolist())
 
 
 def _new_axes(feature: str, width: float = 6.4, height: float = 4.8, columns: int = 1) -> Any:
