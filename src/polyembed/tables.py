@@ -73,9 +73,6 @@ class Table:
         rows: The values of each row, one for each column.
         digits: The number of decimals that are written.
 
-    Raises:
-        ValueError: If a row does not have one value for each column.
-
     Example:
         >>> table = Table(("model", "F1"), [("MME", mean_and_deviation([0.5, 0.7])), ("HME",
         ...     2 / 3)])
@@ -89,11 +86,6 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     digits: int = 2
-
-    def __post_init__(self) -> None:
-        for index, row in enumerate(self.rows):
-            rule = f"have one value for each of the {len(self.columns)} columns"
-            require(len(row) == len(self.columns), f"rows[{index}]", rule, len(row))
 
     def to_markdown(self) -> str:
         """Return a Markdown table, its cells padded to equal widths.

@@ -6,6 +6,7 @@ import pytest
 import torch
 from checks import refused
 from torch import Tensor
+from torch.func import grad, vmap
 from toys import own_words
 
 import polyembed as pe
@@ -54,6 +55,14 @@ def test_methods_are_the_functions_on_the_parameters(batch, batch_first: bool):
         ),
     ):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_of_each_row(batch):
+    found, expected = (
+        vmap(grad(lambda x, y, of=of: of(x[None], y[None])[0]))(*batch)
+        for of in (CRF.partial_log_prob, CRF.log_prob)
+    )
+    torch.testing.assert_close(found, expected)
 
 
 def test_sums_are_in_float32_under_autocast(batch):
@@ -108,6 +117,11 @@ def test_sums_are_in_float32_under_autocast(batch):
         ),
         (lambda: CRF.n_best(EMISSIONS, 0), "^k must be a positive integer, got 0$"),
         (lambda: pe.CRF(0), "^num_tags must be a positive integer, got 0$"),
+        (
+            lambda: pe.CRF(5, constraints="bio"),
+            "^constraints must be Constraints or None, got str$",
+        ),
+        (lambda: CRF.decode(EMISSIONS, [[True]]), "^mask must be a tensor, got list$"),
     ],
 )
 def test_wrong_arguments(call: Callable, message: str):

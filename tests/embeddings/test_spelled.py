@@ -55,6 +55,12 @@ def test_a_longer_word_widens_the_table():
     assert embedder.table.weight.dtype == torch.int64
 
 
+def test_the_state_of_another_lexicon_is_refused():
+    one, other = (characters(pe.Lexicon(words)) for words in (["me", "em"], ["em", "me"]))
+    rule = "table.weight must be of the same lexicon"
+    refused(ValueError, rule, one.load_state_dict, other.state_dict())
+
+
 def test_an_encoder_for_other_units_is_refused():
     lexicon = toy_lexicon()
     count = lexicon.num_characters

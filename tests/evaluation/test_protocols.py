@@ -110,7 +110,7 @@ def test_joint_trains_on_a_fraction(scenario: str, calls: list[dict]):
     es, nl, de = numbered("es", 40, 8), numbered("nl", 23, 4), numbered("de", 7, 2)
     systems, targets = {"a": system(2), "b": system(3)}, [numbered("eu", 0)]
     options = {"scenario": scenario, "seeds": (0, 1), "targets": targets}
-    result = run_joint(systems, es, [nl, de], QUICK, **options)
+    result = run_joint(systems, es, iter([nl, de]), QUICK, **options)
     assert result.table.columns == ("system", "es", "nl", "de", "eu")
     assert {run.trained_on for run in result.runs} == {("es", "nl", "de")}
     full = scenario == "B"

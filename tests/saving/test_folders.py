@@ -305,6 +305,9 @@ def test_what_is_no_folder_of_the_class(tagger: pe.SequenceTagger, tmp_path: Pat
     unopened(tmp_path, "config.json is missing: save_pretrained did not", FileNotFoundError)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     unopened(tmp_path, "a model of transformers is for PretrainedWordEncoder")
+    refused(ValueError, "have no config.json of another", tagger.save_pretrained, tmp_path)
+    (tmp_path / "config.json").unlink()
+    tagger.decoder.linear = torch.compile(tagger.decoder.linear, backend="eager")
     tagger.save_pretrained(tmp_path)
     rule = "must hold a CharCNN, got a SequenceTagger"
     refused(ValueError, rule, pe.CharCNN.from_pretrained, tmp_path)

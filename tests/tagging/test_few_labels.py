@@ -57,6 +57,7 @@ def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind):
 
 def test_names_alone_stay_ids_and_a_batch_may_have_both():
     assert tagger().encode_labels([["O", None]]).tolist() == [[0, -100]]
+    assert tagger().labels_of(TaggedSentence(("a",), ({"O", "_"},))) == [None]
     both = tagger().encode_labels([["O"], [EITHER, "O"]])
     assert both.sum(-1).tolist() == [[1, 5], [2, 1]]  # padding has all tags
 
@@ -286,6 +287,8 @@ def test_ranks_follow_the_votes():
     votes = vote_entropy(ensemble.votes(inputs, mask)).sum(1) / mask.sum(1)
     expected = votes.argsort(descending=True, stable=True).tolist()
     assert rank_for_annotation(ensemble, texts, by="vote") == expected
+    nn.init.constant_(members[1].decoder.linear.weight, float("nan"))
+    refused(ValueError, "numbers, got NaN", rank_for_annotation, ensemble, texts, by="vote")
 
 
 def test_different_texts_are_chosen():

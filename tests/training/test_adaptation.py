@@ -22,7 +22,13 @@ from tiny_masked_lm import (
 )
 from tokenizers import Tokenizer, models, normalizers, trainers
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertLMHeadModel,
+    PreTrainedTokenizerFast,
+    TrainingArguments,
+)
 
 from polyembed.data import TaggedSentence
 from polyembed.training import adapt_masked_lm as adapt_with
@@ -298,6 +304,11 @@ NO_TEXT = "texts must hold at least one text with a piece, got none"
         ({"max_length": 30}, ValueError, "max_length must be .* model's 29 positions, got 30"),
         ({"texts": ["", " "]}, ValueError, NO_TEXT),
         ({"model": build().roberta}, TypeError, "model must be .* masked .*, got XLMRobertaModel"),
+        (
+            {"model": BertLMHeadModel(BertConfig(vocab_size=18, **SIZES))},
+            TypeError,
+            "model must be .* masked .*, got BertLMHeadModel",
+        ),
         ({"model": broken()}, ValueError, "loss must stay finite, got .*"),
         ({"tokenizer": "bert"}, TypeError, "tokenizer must be a fast tokenizer of .*, got str"),
         ({"tokenizer": WITHOUT_MASK}, ValueError, "tokenizer must have a mask piece, got none"),

@@ -182,6 +182,7 @@ CHANGES = {
     "metric": {"metric": "f1"},
     "train": {"train": toy_corpus(3)},
     "optimizer": {"optimizer": adam(0.5)},
+    "parts": {"scheduler": partial(CosineAnnealingLR, T_max=2)},
 }
 
 

@@ -61,3 +61,4 @@ def test_members_share_what_is_frozen_alone():
         OPTIONS,
         seeds=[0, 1],
     )
+    refused(ValueError, "seeds must be different", fit_ensemble, build, TRAIN, DEV, seeds=[1, 1])

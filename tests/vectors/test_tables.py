@@ -122,7 +122,7 @@ def test_coverage_by_language(tmp_path):
     rows = source.coverage(map(iter, words), np.array(tags, object)).rows
     assert list(rows[1]) == ["es", 2, 1, 50.0, 3, 2, 100 * 2 / 3]
     refused(ValueError, "sentences must hold at least one word, got none", source.coverage, [[]])
-    refused(ValueError, "argument 2 is", source.coverage, [["me"]], [["es", "en"]])
+    refused(ValueError, r"languages\[0\] must", source.coverage, [["me"]], [["es", "en"]])
 
 
 def test_a_vector_that_is_not_finite_is_named(tmp_path):

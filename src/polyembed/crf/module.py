@@ -15,12 +15,15 @@ from polyembed._checks import (
     check_last_dim,
     check_positive,
     check_shape,
+    check_tensor,
     must,
     require,
+    require_type,
 )
 from polyembed.crf import scores
 from polyembed.crf.best import BestPaths, n_best, sample, viterbi
 from polyembed.crf.constraints import Constraints
+from polyembed.crf.partition import is_transformed
 
 Emissions = Float[Tensor, "first second tag"]
 Tags = Int[Tensor, "first second"]
@@ -77,6 +80,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         self, num_tags: int, batch_first: bool = True, *, constraints: Constraints | None = None
     ) -> None:
         check_positive(num_tags=num_tags)
+        allowed = isinstance(constraints, Constraints | None)
+        require_type(allowed, "constraints", "be Constraints or None", constraints)
         count = num_tags if constraints is None else constraints.num_tags
         require(count == num_tags, "constraints", f"be for {num_tags} tags", count)
         super().__init__(num_tags, batch_first)
@@ -164,7 +169,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         sets = getattr(tags, "dtype", None) == torch.bool
         prepared, mask, *others = self._prepare(emissions, mask)
         tags = self._prepare_tags(emissions, tags, sets=sets)
-        if not sets and tags.device.type == "cpu" and not torch.compiler.is_compiling():
+        plain = not (torch.compiler.is_compiling() or is_transformed(tags) or is_transformed(mask))
+        if not sets and tags.device.type == "cpu" and plain:
             known = tags[mask & (tags != scores.ANY_TAG)]
             if len(known) == mask.sum():
                 return self._log_prob(tags, prepared, mask, *others)
@@ -260,6 +266,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         check_last_dim("emissions", emissions, self.num_tags)
         if mask is None:
             mask = emissions.new_ones(emissions.shape[:2], dtype=torch.bool)
+        check_tensor("mask", mask)
         if mask.dtype not in (torch.bool, torch.uint8):
             raise TypeError(must("mask", "be bool (True = valid), or torchcrf's uint8", mask.dtype))
         check_shape("mask", mask, emissions.shape[:2])

@@ -106,7 +106,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 def partition(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
     """Compute log Z ``(batch,)``; 0 for an empty chain."""
-    if _is_transformed(emissions) or _is_transformed(transitions):
+    if is_transformed(emissions) or is_transformed(transitions):
         return by_loop(emissions, mask, transitions)
     log_z: Tensor = _partition(emissions, mask, transitions)[0]
     return log_z
@@ -130,10 +130,10 @@ def partition_and_marginals(emissions: Tensor, mask: Tensor, transitions: Tensor
 def _is_differentiated(*scores: Tensor) -> bool:
     """Return whether derivatives by these scores may be needed."""
     trained = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
-    return trained or any(map(_is_transformed, scores))
+    return trained or any(map(is_transformed, scores))
 
 
-def _is_transformed(x: Tensor) -> bool:
+def is_transformed(x: Tensor) -> bool:
     """Return whether a tensor carries a tangent, or is inside a transform of ``torch.func``."""
     if torch.compiler.is_compiling():
         return False

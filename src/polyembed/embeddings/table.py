@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, must
+from polyembed._checks import check_ids, must, require
 from polyembed._views import shallow_copy
 from polyembed.saving import PretrainedModule
 
@@ -45,6 +45,13 @@ class RowTable(PretrainedModule):
                 rows.data = moved
         super()._apply(fn, *options, **named)  # type: ignore[no-untyped-call]
         return self
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        rows, own = state.get(f"{prefix}weight"), self.weight
+        if rows is not None and not (own.is_floating_point() or own.is_meta):
+            alike = torch.equal(own.cpu(), rows.cpu())  # how the words of the lexicon are spelled
+            require(alike, f"{prefix}weight", "be of the same lexicon", "another's rows")
+        super()._load_from_state_dict(state, prefix, *rest)
 
     @property
     def dim(self) -> int:

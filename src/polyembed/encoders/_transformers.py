@@ -199,7 +199,7 @@ def read_tokenizer(folder: Path | None, probed: Any) -> Any:
             folder, trust_remote_code=False, local_files_only=True
         )
         set_backend(tokenizer, folder / BACKEND)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
         got = f"{class_name(error)}: {error}"
         raise ValueError(must("the tokenizer's files", "be whole", got)) from error
     require(

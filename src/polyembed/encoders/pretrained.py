@@ -30,6 +30,7 @@ from polyembed.encoders._transformers import (
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import LastLayer, LayerFusion, check_fusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
+from polyembed.functional.masking import valid_first
 from polyembed.text.pairs import PairedPieces, align_pairs
 from polyembed.text.pieces import (
     OVERFLOW,
@@ -59,10 +60,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R,
             XLM, DistilBERT, DeBERTa, ModernBERT and similar ones; the encoder of T5 or BART
-            (``get_encoder()``); or a causal language model: GPT-2, Llama, Gemma, Qwen. The model
-            may be inside a `PeftModel`, or have adapters added: then the adapters train, and one
-            adapter, such as LoRA, is saved too. `model` may also be a folder or a name on the hub,
-            from which model and tokenizer are loaded.
+            (``get_encoder()``, which cannot be saved); or a causal language model: GPT-2, Llama,
+            Gemma, Qwen. The model may be inside a `PeftModel`, or have adapters added: then the
+            adapters train, and one adapter, such as LoRA, is saved too. `model` may also be a
+            folder or a name on the hub, from which model and tokenizer are loaded.
         tokenizer: The model's tokenizer, fast or slow; needed for `encode` and for windows.
         fusion: How layers become one: `LastLayer`, `ScalarMix`, `LayerAverage`, `DLFA`.
         pooling: How a word's pieces become one vector; by default the first piece, for a causal
@@ -222,12 +223,17 @@ class PretrainedWordEncoder(ContextualEmbedder):
         """Encode words in their sentences.
 
         Args:
-            pieces: Sentences cut into pieces; on the CPU the order of their words is checked.
+            pieces: Sentences cut into pieces; on the CPU the order of their words is checked. A row
+                may have padding anywhere.
             table: Vectors to read in place of the model's own; ``piece_ids`` then number its rows.
 
         Returns:
             ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.
         """
+        check_pieces(pieces)
+        order = valid_first(pieces.piece_mask)  # the model counts places from the first piece
+        parts = [part.gather(1, order) for part in pieces[:3]]
+        pieces = Pieces._make([*parts, pieces.num_words])
         fused = self.piece_vectors(pieces, table=table)
         return pool_words(fused, pieces.word_index, pieces.count_words(), pooling=self.pooling)
 
@@ -267,8 +273,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         """Run the model and fuse its layers: a vector for each piece, special ones included.
 
         Args:
-            pieces: Sentences or pairs cut into pieces; on the CPU the order of their words is
-                checked.
+            pieces: Sentences or pairs cut into pieces, which are at the start of each row, as
+                `encode` gives them; on the CPU the order of their words is checked.
             token_types: The sentence of each piece of a pair (`encode_pairs`); the model's own
                 choice if None.
             table: As in `forward`.
@@ -294,7 +300,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         waits for the lengths).
 
         Args:
-            pieces: Sentences cut into pieces.
+            pieces: Sentences cut into pieces, which are at the start of each row.
             token_types: The sentence of each piece of a pair; pairs are not read in windows; the
                 model's own choice if None.
             table: As in `forward`.

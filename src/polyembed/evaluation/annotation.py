@@ -76,6 +76,7 @@ def rank_for_annotation(
     known = check_sentences(texts, name="texts")
     full = [i for i, words in enumerate(known) if words]
     scores = _scores(model, [known[i] for i in full], by, batch_size)
+    require(not bool(scores.isnan().any()), "the scores of all texts", "be numbers", "NaN")
     order = [full[i] for i in torch.argsort(scores, descending=True, stable=True).tolist()]
     order += [i for i, words in enumerate(known) if not words]
     if count is None or not diverse:
@@ -103,14 +104,13 @@ def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Ten
     if not texts:
         return torch.zeros(0)
     if by == "vote":
-        return _batched(
-            lambda one, inputs, mask: masked_mean(
-                vote_entropy(one.votes(inputs, mask))[..., None], mask
-            )[:, 0],
-            model,
-            texts,
-            batch_size,
-        )
+
+        def disagreement(ensemble: Any, inputs: Any, mask: Tensor) -> Tensor:
+            votes = ensemble.votes(inputs, mask)
+            entropy = vote_entropy(votes).where((votes >= 0).all(0), torch.nan)
+            return masked_mean(entropy[..., None], mask)[:, 0]
+
+        return _batched(disagreement, model, texts, batch_size)
     crf = isinstance(model, SequenceTagger) and isinstance(model.decoder, CRFDecoder)
     if crf and by == "entropy":
         return _batched(

@@ -193,6 +193,7 @@ def run_joint(
             parts.append([sentences[i] for i in sorted(order[:count])])
         return Corpus(corpus.language, *parts)
 
+    others = tuple(others)
     trained = [source if scenario == "B" else sample(source), *map(sample, others)]
     drawn = f"-{sample_seed}" if sample_seed else ""  # runs of each draw have their own folder
     trial = _Trial(f"joint-{scenario}{drawn}", trained, [source, *others, *targets])

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import check_choice, import_optional, require
+from polyembed._checks import check_choice, check_positive, import_optional, require
 from polyembed.evaluation.results import ProtocolResult
 from polyembed.metrics import (
     GoldLabels,
@@ -240,6 +240,7 @@ def _sign_test(first: Counts, second: Counts) -> Significance:
 
 
 def _randomize(first: Counts, second: Counts, num_resamples: int, seed: int) -> Significance:
+    check_positive(num_resamples=num_resamples)
     difference = float(_difference(*first.sum(0), *second.sum(0)))
     total = first.sum(0) + second.sum(0)
     # sentences with equal counts can be left out; scipy requires two observations

@@ -175,9 +175,10 @@ def mutual_csls(
 
 def _check(spaces: dict[str, Tensor], **counts: int) -> None:
     """Check two spaces of vectors, named after the arguments, and counts."""
+    first = next(iter(spaces.values()))
     for name, x in spaces.items():
         check_dim(name, x, 2, "n, dim")
-        check_last_dim(name, x, next(iter(spaces.values())).shape[-1])
+        check_last_dim(name, x, first.shape[-1], first)
     check_positive(**counts)
 
 

@@ -29,6 +29,9 @@ def save_module(
     is replaced in one step; then files that only the earlier configuration named are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    old = folder / CONFIG_NAME
+    own = not old.exists() or b"polyembed" in old.read_bytes()
+    require(own, "folder", f"have no {CONFIG_NAME} of another library", old)
     draft = folder / DRAFT
     shutil.rmtree(draft, ignore_errors=True)  # left by a save that was killed
     draft.mkdir()
@@ -38,13 +41,14 @@ def save_module(
         tied = tied_names(module)
         skipped = {*tied, *self_saved_names(module)}
         skipped |= set() if save_sources else detachable_names(module)
-        state = {name: x for name, x in module.state_dict().items() if name not in skipped}
+        kept = module.state_dict().items()
+        state = {uncompiled(name): x for name, x in kept if name not in skipped}
         config = {
             "format_version": FORMAT_VERSION,
             "polyembed_version": __version__,
             "weights": writer.add(_write_weights(state, draft)),
             "digests": writer.digests,
-            "tied": tied,
+            "tied": {uncompiled(name): uncompiled(first) for name, first in tied.items()},
             **tree,
         }
         text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
@@ -70,6 +74,7 @@ class _Writer:
 
     def encode(self, value: Any, name: str) -> Any:
         """Return a value as JSON; error messages call the value `name`."""
+        value = getattr(value, "_orig_mod", value)  # of torch.compile
         if isinstance(value, np.generic | np.ndarray):
             value = value.tolist()
         if isinstance(value, int | float | str | None):
@@ -140,9 +145,14 @@ def saved_names(folder: Path) -> set[str]:
     try:
         digests = json.loads((folder / CONFIG_NAME).read_text("utf-8", "surrogatepass"))["digests"]
         names = {name.partition("/")[0] for name in digests}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except Exception:
         return set()
     return {name for name in names if re.fullmatch(r"[\w.+-]*-[0-9a-f]{16}(\.[\w+-]*)?", name)}
+
+
+def uncompiled(name: str) -> str:
+    """Return a tensor's name without the part that ``torch.compile`` adds."""
+    return name.replace("_orig_mod.", "")
 
 
 def detachable_names(module: nn.Module) -> set[str]:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from polyembed._checks import check_choice, check_probability, require
+from polyembed._checks import check_choice, check_positive, check_probability, require
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, SequencePooling, pool_sequence
 from polyembed.functional.losses import IGNORE_INDEX
@@ -62,6 +62,7 @@ class TextClassifier(TextModel):
         labels = check_names("labels", labels)
         check_choice("pooling", pooling, SEQUENCE_POOLINGS)
         check_probability(dropout=dropout)
+        check_positive(hidden_size=1 if hidden_size is None else hidden_size)
         check_criterion(criterion, len(labels))
         size = feature_size(embedder, encoder)
         super().__init__()

@@ -41,8 +41,9 @@ class ConformalTagger(PretrainedModule):
     ``"probability"`` it is ``1 - p(y)``, and a set may be empty. With ``"adaptive"`` it is the sum
     of the ``p`` of all tags that are more probable than ``y``, and the best tag is always in the
     set. The nonconformity of an entity is ``1 - p(span, type)``, by the exact probability of the
-    span. Entities are read strictly in the scheme of the tags, so convert IOB1 tags by `to_iob2`
-    before training and calibration.
+    span. The tagger's entities are read strictly in the scheme of the tags, so convert IOB1 tags
+    by `to_iob2` before training. The entities of the calibration sentences are read as `entity_f1`
+    reads them.
 
     Args:
         tagger: The trained tagger; for entities a `SequenceTagger`.

@@ -24,6 +24,7 @@ from polyembed._checks import (
     check_positive,
     check_probability,
     check_shape,
+    check_tensor,
     must,
     require,
     require_type,
@@ -298,6 +299,7 @@ class SoftmaxDecoder(Decoder):
     ) -> Float[Tensor, ""]:
         """Compute the mean loss per word in nats, or the criterion's; see `Decoder.loss`."""
         emissions = self.emissions(features, mask)
+        check_tensor("tags", tags)
         sets = tags.dtype == torch.bool
         check_shape("tags", tags, emissions.shape if sets else emissions.shape[:2])
         if not sets:

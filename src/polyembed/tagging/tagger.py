@@ -27,6 +27,7 @@ from polyembed.tagging.decoders import (
     Mask,
     SoftmaxDecoder,
     check_decoder,
+    options_of,
 )
 from polyembed.tagging.text_model import (
     TextModel,
@@ -126,7 +127,8 @@ class Tagger(TextModel):
 
     def labels_of(self, item: Tagged) -> list[Any]:
         """Return a sentence's tags, with None for missing tags."""
-        tags = [None if tag == MISSING_TAG and tag not in self.tags else tag for tag in item.tags]
+        missing = {None, MISSING_TAG}.difference(self.tags)
+        tags = [None if missing.intersection(options_of(tag)) else tag for tag in item.tags]
         rule = f"be as many as the words, {len(item.words)}"
         require(len(tags) == len(item.words), "the tags of a sentence", rule, len(tags))
         return tags

@@ -53,6 +53,7 @@ class TextModel(PretrainedModule):
 
     def text_of(self, item: Any) -> Any:
         """Return the text of a labelled text, as `predict` takes it."""
+        require_type(hasattr(item, "words"), "a labelled text", "be an object with words", item)
         return item.words
 
     @abstractmethod

@@ -194,7 +194,7 @@ class DictionaryTransliterator(Configurable):
     ) -> None:
         self.words = {_composed(spelling): word for spelling, word in dict(words).items()}
         self.fallback = fallback
-        self.keep = frozenset(_composed(run).lower() for run in keep)
+        self.keep = frozenset(_composed(run).lower() for run in check_words(keep, name="keep"))
         for spelling in self.words:
             sound = _RUN.fullmatch(spelling) is not None and spelling == spelling.lower()
             require(sound, "words", "have Latin letters in lower case as keys", repr(spelling))

@@ -58,7 +58,8 @@ def fit(
         options: The epochs, batch size, optimiser, metric and the rest.
         seed: The seed of the batches' order and of dropout.
         checkpoint: A folder for the state after each epoch; if it holds one, training continues
-            from there.
+            from there. Of a schedule its class and its numbers are compared, but no function that
+            it calls, as a `LambdaLR` does.
         on_epoch: A function that is called after each epoch.
         progress: Whether to show a progress bar; if None, only on a terminal.
 
@@ -316,7 +317,8 @@ def fit_ensemble(
         >>> len(fit_ensemble(build, data, data, options, seeds=[0, 1]).ensemble.members)
         2
     """
-    train, dev = list(train), list(dev)
+    train, dev, seeds = list(train), list(dev), list(seeds)
+    require(len(set(seeds)) == len(seeds), "seeds", "be different", seeds)
     members, results, trained = [], [], set[Tensor]()
     for seed in seeds:
         with torch.random.fork_rng(range(torch.cuda.device_count())):

@@ -47,15 +47,21 @@ class ExampleEncoder:
     def __init__(
         self, model: Any, tokenizer: Any, *, max_length: int, truncation: bool = False
     ) -> None:
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING as CAUSAL
+        from transformers import MODEL_FOR_MASKED_LM_MAPPING as MASKED
         from transformers import PreTrainedModel
 
-        known = isinstance(model, PreTrainedModel)
+        kind: Any = type(getattr(model, "config", None))
+        causal: Any = {CAUSAL.get(kind, None)} - {MASKED.get(kind, None)}
+        known = isinstance(model, PreTrainedModel) and type(model) not in causal
         predicts = known and model.get_output_embeddings() is not None
         rule = "be a transformers model for masked language modelling"
         require_type(predicts, "model", rule, model)
         rule = "be a fast tokenizer of transformers"
         require_type(getattr(tokenizer, "is_fast", False), "tokenizer", rule, tokenizer)
         require(tokenizer.mask_token_id is not None, "tokenizer", "have a mask piece", "none")
+        side = tokenizer.truncation_side
+        require(side == "right", "tokenizer", "cut texts at the right (truncation_side)", side)
         self.room = max_length - tokenizer.num_special_tokens_to_add()
         require(self.room > 0, "max_length", "leave room beside special pieces", max_length)
         limit = most_positions(model)

@@ -156,12 +156,12 @@ class TrainingState:
         checkpoint: str | os.PathLike[str] | None = None,
         about: Mapping[str, Any],
     ) -> None:
-        self.model, self.about = model, about
-        self.others = [part for part in others if part is not None]
+        self.model, self.others = model, [part for part in others if part is not None]
+        self.about = {**about, "parts": list(map(class_name, self.others))}
         self.history: list[Epoch] = []
         self.best_weights: dict[str, Tensor] = {}
         self.path = None if checkpoint is None else Path(checkpoint, "checkpoint.pt")
-        saved = None if self.path is None else load_checkpoint(self.path, **about)
+        saved = None if self.path is None else load_checkpoint(self.path, **self.about)
         if saved is not None:
             self.history = [Epoch(*epoch) for epoch in saved["history"]]
             self.best_weights = saved["best"]

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import check_file, check_positive, check_words, must, require
+from polyembed._checks import check_choice, check_file, check_positive, check_words, must, require
 from polyembed.saving import VectorFiles
 from polyembed.vectors._fasttext_file import FastTextFile
 from polyembed.vectors.protocol import Rows, Vocabulary
@@ -189,6 +189,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
         """
         from fasttext.FastText import fasttext, model_name
 
+        check_choice("model", model, ("skipgram", "cbow"))
         check_positive(dim=dim, min_count=min_count, epochs=epochs, bucket=bucket)
         rule = "be at least 11, or the package leaves vectors undefined"
         require(threads >= 11, "threads", rule, threads)

@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import chain
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import check_words, require
+from polyembed._checks import check_sentences, require
+from polyembed.metrics import check_labels
 from polyembed.tables import Table
 
 Rows = npt.NDArray[np.float32]
@@ -80,16 +81,14 @@ class Vocabulary(ABC):
             | es       | 2     | 1     | 50.0    | 3      | 2            | 66.7           |
             | en       | 1     | 1     | 100.0   | 1      | 1            | 100.0          |
         """
-        tagged = languages is not None
-        total: Counter[str] = Counter()
+        texts = check_sentences(sentences)
+        tags = [[]] * len(texts) if languages is None else list(languages)
+        if languages is not None:
+            check_labels({"sentences": texts, "languages": tags})
+        total = Counter(chain(*texts))
         groups: dict[str, Counter[str]] = {}
-        for words, tags in zip(
-            sentences, repeat(()) if languages is None else languages, strict=tagged
-        ):
-            words = check_words(words)
-            total.update(words)
-            for word, tag in zip(words, tags, strict=tagged):
-                groups.setdefault(tag, Counter())[word] += 1
+        for word, tag in zip(chain(*texts), chain(*tags), strict=False):
+            groups.setdefault(tag, Counter())[word] += 1
         require(bool(total), "sentences", "hold at least one word", "none")
         known = {word for word in total if word in self}
         rows = []
