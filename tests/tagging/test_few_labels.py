@@ -57,7 +57,8 @@ def test_the_loss_of_a_set_is_the_probability_of_its_tags(kind):
 
 def test_names_alone_stay_ids_and_a_batch_may_have_both():
     assert tagger().encode_labels([["O", None]]).tolist() == [[0, -100]]
-    assert tagger().labels_of(TaggedSentence(("a",), ({"O", "_"},))) == [None]
+    own = TaggedSentence(("a", "a"), (["O"], {"O", "_"}))
+    assert tagger().labels_of(own) == [["O"], None]
     both = tagger().encode_labels([["O"], [EITHER, "O"]])
     assert both.sum(-1).tolist() == [[1, 5], [2, 1]]  # padding has all tags
 

@@ -128,7 +128,10 @@ class Tagger(TextModel):
     def labels_of(self, item: Tagged) -> list[Any]:
         """Return a sentence's tags, with None for missing tags."""
         missing = {None, MISSING_TAG}.difference(self.tags)
-        tags = [None if missing.intersection(options_of(tag)) else tag for tag in item.tags]
+        tags = [  # a decoder of one's own may have other labels
+            None if isinstance(tag, str | set | frozenset) and missing & {*options_of(tag)} else tag
+            for tag in item.tags
+        ]
         rule = f"be as many as the words, {len(item.words)}"
         require(len(tags) == len(item.words), "the tags of a sentence", rule, len(tags))
         return tags
