@@ -234,7 +234,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         order = valid_first(pieces.piece_mask)  # the model counts places from the first piece
         parts = [part.gather(1, order) for part in pieces[:3]]
         pieces = Pieces._make([*parts, pieces.num_words])
-        fused = self.piece_vectors(pieces, table=table)
+        fused = self.fusion(self.hidden_states(pieces, table=table), pieces.piece_mask)
         return pool_words(fused, pieces.word_index, pieces.count_words(), pooling=self.pooling)
 
     def encode_pairs(self, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> PairedPieces:

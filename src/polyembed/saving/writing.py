@@ -41,8 +41,7 @@ def save_module(
         tied = tied_names(module)
         skipped = {*tied, *self_saved_names(module)}
         skipped |= set() if save_sources else detachable_names(module)
-        kept = module.state_dict().items()
-        state = {uncompiled(name): x for name, x in kept if name not in skipped}
+        state = {uncompiled(k): x for k, x in module.state_dict().items() if k not in skipped}
         config = {
             "format_version": FORMAT_VERSION,
             "polyembed_version": __version__,

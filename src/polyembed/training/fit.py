@@ -58,8 +58,8 @@ def fit(
         options: The epochs, batch size, optimiser, metric and the rest.
         seed: The seed of the batches' order and of dropout.
         checkpoint: A folder for the state after each epoch; if it holds one, training continues
-            from there. Of a schedule its class and its numbers are compared, but no function that
-            it calls, as a `LambdaLR` does.
+            from there. The class and the numbers of a schedule are compared, but not the functions
+            that it calls, as a `LambdaLR` does.
         on_epoch: A function that is called after each epoch.
         progress: Whether to show a progress bar; if None, only on a terminal.
 

@@ -337,7 +337,7 @@ class MetaXLTrainer:
                 moved to the model's device.
             on_step: A function that is called after each step, in every process.
             checkpoint: A folder for the state after each epoch; if it holds one, training resumes
-                from there. Of the schedules only the classes are compared.
+                from there. Only the classes of the schedules are compared.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:

@@ -82,7 +82,7 @@ class Vocabulary(ABC):
             | en       | 1     | 1     | 100.0   | 1      | 1            | 100.0          |
         """
         texts = check_sentences(sentences)
-        tags = [[]] * len(texts) if languages is None else list(languages)
+        tags = [] if languages is None else list(languages)
         if languages is not None:
             check_labels({"sentences": texts, "languages": tags})
         total = Counter(chain(*texts))
