@@ -106,7 +106,7 @@ def test_overflow(unit, most):
     found = short(short.encode([words])[0])
     assert found.any(-1).tolist() == [[True] * 5 + [False] * 7]
     strict = encoder(unit=unit, max_length=7, overflow="error")
-    refused(ValueError, rf"^sentences\[0\] must have at most {most}", strict.encode, [words])
+    refused(ValueError, rf"^sentence .* must have at most {most}", strict.encode, [words])
 
 
 @own_words

@@ -39,8 +39,8 @@ def test_a_word_is_tagged_alike_in_any_company():
     lexicon = pe.Lexicon(toy_lexicon(), lowercase_fallback=True)
     model = pe.SequenceTagger(vector_source(lexicon, 5), TAGS)
     nn.init.normal_(model.decoder.linear.weight, std=9)
-    pairs = [(f"word{i}", f"WORD{i}") for i in range(20)]
-    for lower, upper in pairs:
+    for i in range(20):
+        lower, upper = f"word{i}", f"WORD{i}"
         alone = model.predict([[upper]])[0]
         # the sentence of `upper` is in the next bucket
         company = [[lower]] * text_model.BATCHES_TOGETHER + [[upper] * 2]
@@ -57,8 +57,10 @@ def test_words_and_tags_are_as_many(model):
     class Sentence:
         words, tags = ("me", "gusta"), ("O",)
 
-    rule = "^the tags of a sentence must be as many as the words, 2, got 1$"
-    refused(ValueError, rule, model.collate, [Sentence()])
+    refused(
+        ValueError, "^the tags of .* as many as the words, 2, got 1$", model.collate, [Sentence()]
+    )
+    refused(TypeError, "^a labelled text must .* with words, got dict$", model.collate, [{}])
 
 
 @pytest.mark.parametrize(

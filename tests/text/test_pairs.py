@@ -82,7 +82,7 @@ def test_pieces_are_numbered():
         ([(["me"], "la")], {}, TypeError, r"pairs\[0\]\[1\] must be a list of words"),
         (PAIRS, {"max_length": -1}, ValueError, "max_length must be a positive integer, got -1"),
         (PAIRS, {"max_length": 3}, ValueError, "max_length must leave room beside .*, got 3"),
-        (PAIRS, {"max_length": 8}, ValueError, r"pairs\[0\] must have at most 8 .*, got 12"),
+        (PAIRS, {"max_length": 8}, ValueError, "pair .* must have at most 8 .*, got 12"),
         (PAIRS, {"tokenizer": None}, TypeError, "tokenizer must be one of transformers, got None"),
     ],
 )

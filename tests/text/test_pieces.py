@@ -135,12 +135,17 @@ def test_numbers_of_words_are_checked(index: list[list[int]], text: str):
         ([], {"tokenizer": None}, TypeError, "tokenizer must be of transformers or .*, got NoneT"),
         ([], {"overflow": "wrap"}, ValueError, "overflow must be one of 'error', 'truncate', "),
         ([], {"max_length": 2}, ValueError, "max_length must leave room .*, got 2"),
-        (LONG, {"max_length": 8}, ValueError, r"sentences\[1\] must have at most 8 .*, got 9"),
+        (
+            LONG,
+            {"max_length": 8},
+            ValueError,
+            "sentence 'me gusta cancion a' must have at most 8 .*, got 9",
+        ),
         (
             LONG,
             {"tokenizer": word_piece_tokenizer(8)},
             ValueError,
-            r"sentences\[1\] must have at most 8 .*, got 9",
+            "sentence 'me gusta cancion a' must have at most 8 .*, got 9",
         ),
     ],
 )

@@ -204,7 +204,7 @@ def test_pairs_by_similarity_are_their_equation():
     [
         ({"dictionary": "equal"}, ValueError, "dictionary must be one of 'identical', 'similarity', got 'equal'"),
         ({"dictionary": [("a", "b", "c")]}, ValueError, r"dictionary\[0\] must be a source .*, got \['a', 'b', 'c'\]"),
-        ({"dictionary": "identical"}, ValueError, "dictionary must hold a pair of words .*, got 0 pairs, none .*"),
+        ({"refine": -1}, ValueError, "refine must be 0 or more, got -1"),
         ({"dictionary": [("s1", "x")]}, ValueError, "dictionary must hold .*, got 1 pairs, none of them known"),
         ({"normalize": ("length", "unit")}, ValueError, "normalize must be one of 'length', 'center', got 'unit'"),
         (QUICK, TypeError, "adversarial options must come without a dictionary, got .*"),

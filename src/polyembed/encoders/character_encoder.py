@@ -149,10 +149,14 @@ class CharWordEncoder(ContextualEmbedder):
         before, after = ([(self._special(piece), -1) for piece in pieces] for pieces in special)
         limit, overflow = self.encoder.max_length, self.encoder.overflow
         room = None if limit is None else limit - len(before) - len(after)
-        for number, sentence in enumerate(sentences):
-            fits = overflow != "error" or sentence == sentence[:room]
-            require(fits, f"sentences[{number}]", f"have at most {room} words", len(sentence))
-            kept = sentence[:room] if overflow == "truncate" else sentence
+        for sentence in sentences:
+            kept = sentence if overflow == "window" else sentence[:room]
+            require(
+                kept == sentence or overflow == "truncate",
+                f"sentence {' '.join(sentence)[:60]!r}",
+                f"have at most {room} words",
+                len(sentence),
+            )
             yield [*before, *((spelled[word], place) for place, word in enumerate(kept)), *after]
 
     def _special(self, piece: int) -> list[int]:

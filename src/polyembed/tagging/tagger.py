@@ -109,7 +109,7 @@ class Tagger(TextModel):
             ValueError: If a sentence has another number of tags than of words, or a tag is outside
                 the tag set.
         """
-        inputs, mask = self.encode([item.words for item in items])
+        inputs, mask = self.encode([self.text_of(item) for item in items])
         tags = self.encode_labels([self.labels_of(item) for item in items])
         parts = tree_leaves(inputs, is_leaf=lambda part: isinstance(part, Pieces | WordFeatures))
         if mask is not None and all(isinstance(part, Pieces | WordFeatures) for part in parts):

@@ -95,7 +95,7 @@ def align_pairs(
         if room is not None and len(own) > room:
             most = len(special) - len(own) + room
             rule = f"have at most {most} pieces (overflow='truncate' takes longer ones)"
-            require(overflow == "truncate", f"pairs[{row}]", rule, len(special))
+            require(overflow == "truncate", f"pair {firsts[row][:60]!r}", rule, len(special))
             size = len(tokenizer(firsts[row], add_special_tokens=False, **whole)["input_ids"])
             short = min(size, len(own) - size, room // 2)
             first = short if 2 * size <= len(own) else room - short

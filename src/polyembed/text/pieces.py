@@ -134,14 +134,15 @@ def align_words(
     blank = {i for i in firsts if not str(name(i)).strip("\u2581\u0120 ")}
     rows = []
     owners = []
-    for row, words in enumerate(sentences):
+    for words in sentences:
         ids: list[int] = []
         index: list[int] = []
         for number, found in enumerate(cut[word] for word in words):
             if limit is not None and overflow != "window" and len(ids) + len(found) > limit:
                 rule = f"have at most {limit + around} pieces (overflow= takes longer ones)"
                 size = sum(len(cut[word]) for word in words) + around
-                require(overflow == "truncate", f"sentences[{row}]", rule, size)
+                # not its row, which is another one in the batches of `predict`
+                require(overflow == "truncate", f"sentence {' '.join(words)[:60]!r}", rule, size)
                 break
             ids += found
             opens = len(found) > 1 and found[0] in blank

@@ -130,14 +130,14 @@ def align_spaces(
     Lample 2018).
 
     A first mapping is refined: the pairs of words that are mutually nearest by CSLS under a mapping
-    give the next one by `procrustes`. The mapping with the best `mapping_criterion`, the first one
-    included, is returned. The first mapping comes from
+    give the next one by `procrustes`. The mapping with the highest mean cosine of mutual
+    neighbours, the first one included, is returned. The first mapping comes from
 
     - pairs of words, by `procrustes`;
     - ``"identical"``: the words that both vocabularies hold;
     - ``"similarity"``: the words whose similarities to the words of their own language have similar
       distributions (Artetxe 2018); a rough guess, so refine 10 times or more;
-    - None: no pairs, by `adversarial_mapping`, as in Winata 2021.
+    - None: no pairs, by adversarial training, as in Winata 2021.
 
     Args:
         source: The vectors of one language.
@@ -153,7 +153,7 @@ def align_spaces(
         target_words: The target's words, in the same way.
         max_words: The number of the most frequent words that count, on either side.
         device: The device to compute on; the CPU if None.
-        adversarial: The options of `adversarial_mapping`, used without a dictionary.
+        adversarial: The options of adversarial training, used without a dictionary.
 
     Returns:
         A mapping with ``mapping(source)`` in the target's space, and ``mapping.inverse()`` from the
@@ -165,7 +165,8 @@ def align_spaces(
 
     Raises:
         ValueError: If vectors have different lengths or are not finite; if a vocabulary has no word
-            with a vector; if no pair is in both vocabularies; or if a step is unknown.
+            with a vector; if no pair is in both vocabularies; if a step is unknown; or if a number
+            is too small.
         TypeError: If the dictionary is not pairs of words, words or steps are of another kind, or
             adversarial options come with a dictionary.
 
@@ -183,12 +184,13 @@ def align_spaces(
         >>> mapping.report["num_pairs"], mapping.report["num_dropped"]
         (2, 1)
 
-    Deviations: the best mapping is chosen by `mapping_criterion`, the mean cosine of mutual
-    neighbours; MUSE chooses by its validation metric. MUSE does not normalise by default; here
-    vectors have length 1 by default. ``"similarity"`` is vecmap's start with plain refinements,
-    without its random omissions.
+    Deviations: the best mapping is chosen by the mean cosine of mutual neighbours; MUSE chooses by
+    its validation metric. MUSE does not normalise by default; here vectors have length 1 by
+    default. ``"similarity"`` is vecmap's start with plain refinements, without its random
+    omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
+    require(refine >= 0, "refine", "be 0 or more", refine)
     for step in normalize:
         check_choice("normalize", step, STEPS)
     if dictionary is not None and adversarial is not None:
