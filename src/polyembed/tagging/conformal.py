@@ -39,11 +39,11 @@ class ConformalTagger(PretrainedModule):
 
     The nonconformity of a tag ``y`` follows from the probabilities ``p`` of the word's tags. With
     ``"probability"`` it is ``1 - p(y)``, and a set may be empty. With ``"adaptive"`` it is the sum
-    of the ``p`` of all tags that are more probable than ``y``, and the best tag is always in the
-    set. The nonconformity of an entity is ``1 - p(span, type)``, by the exact probability of the
-    span. The tagger's entities are read strictly in the scheme of the tags, so convert IOB1 tags
-    by `to_iob2` before training. The entities of the calibration sentences are read as `entity_f1`
-    reads them.
+    of the ``p`` of all tags that are more probable than ``y``, and the most probable tag, which
+    need not be the one that `predict` gives, is always in the set. The nonconformity of an entity
+    is ``1 - p(span, type)``, by the exact probability of the span. The tagger's entities are read
+    strictly in the scheme of the tags, so convert IOB1 tags by `to_iob2` before training. The
+    entities of the calibration sentences are read as `entity_f1` reads them.
 
     Args:
         tagger: The trained tagger; for entities a `SequenceTagger`.
