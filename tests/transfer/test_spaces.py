@@ -30,14 +30,14 @@ def rotation() -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(1).standard_normal((DIM, DIM)))[0]
 
 
-def planted(noise: float = 0.0, n: int = N) -> tuple[Source, Source]:
+def planted(noise: float = 0.0, n: int = N) -> tuple:
     """Return a space and its noisy rotation. Word i of one space is word i of the other."""
     x = skewed(n)
     y = x @ rotation() + noise * np.random.default_rng(9).standard_normal(x.shape)
     return Source({f"s{i}": x[i] for i in range(n)}), Source({f"t{i}": y[i] for i in range(n)})
 
 
-def pairs_of(*numbers: int) -> list[tuple[str, str]]:
+def pairs_of(*numbers: int) -> list:
     return [(f"s{i}", f"t{i}") for i in numbers]
 
 
@@ -204,6 +204,7 @@ def test_pairs_by_similarity_are_their_equation():
     [
         ({"dictionary": "equal"}, ValueError, "dictionary must be one of 'identical', 'similarity', got 'equal'"),
         ({"dictionary": [("a", "b", "c")]}, ValueError, r"dictionary\[0\] must be a source .*, got \['a', 'b', 'c'\]"),
+        ({"dictionary": "identical"}, ValueError, "dictionary must hold a pair of words .*, got 0 pairs, none .*"),
         ({"refine": -1}, ValueError, "refine must be 0 or more, got -1"),
         ({"dictionary": [("s1", "x")]}, ValueError, "dictionary must hold .*, got 1 pairs, none of them known"),
         ({"normalize": ("length", "unit")}, ValueError, "normalize must be one of 'length', 'center', got 'unit'"),
