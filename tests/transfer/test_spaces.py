@@ -30,14 +30,14 @@ def rotation() -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(1).standard_normal((DIM, DIM)))[0]
 
 
-def planted(noise: float = 0.0, n: int = N) -> tuple:
+def planted(noise: float = 0.0, n: int = N) -> tuple[Source, Source]:
     """Return a space and its noisy rotation. Word i of one space is word i of the other."""
     x = skewed(n)
     y = x @ rotation() + noise * np.random.default_rng(9).standard_normal(x.shape)
     return Source({f"s{i}": x[i] for i in range(n)}), Source({f"t{i}": y[i] for i in range(n)})
 
 
-def pairs_of(*numbers: int) -> list:
+def pairs_of(*numbers: int) -> list[tuple[str, str]]:
     return [(f"s{i}", f"t{i}") for i in numbers]
 
 
@@ -135,8 +135,7 @@ def test_words_are_the_sources_or_those_given():
     assert expected.report["num_pairs"] == 17
     del source.words, target.words
     twice, once = iter([f"s{i // 2}" for i in range(100)]), np.array([f"t{i}" for i in range(50)])
-    words = {"source_words": twice, "target_words": once}
-    found = pe.align_spaces(source, target, dictionary=given, **words)
+    found = pe.align_spaces(source, target, dictionary=given, source_words=twice, target_words=once)
     assert torch.equal(found.weight, expected.weight)
 
 
@@ -146,8 +145,7 @@ def test_pairs_left_out_and_zero_rows_are_counted_once():
     target.rows |= {"t5": np.zeros(DIM)}
     given = [*pairs_of(*range(20)), ("s1", "x"), ("x", "t1"), ("s1", "x"), ("s1", "t1")]
     mapping = pe.align_spaces(source, target, dictionary=given, refine=0)
-    counts = [mapping.report[name] for name in ("num_empty", "num_pairs", "num_dropped")]
-    assert counts == [3, 17, 5]
+    assert [mapping.report[f"num_{name}"] for name in ("empty", "pairs", "dropped")] == [3, 17, 5]
     assert error_of(mapping) < 1e-5
 
 
@@ -185,8 +183,7 @@ def test_pairs_by_similarity_are_their_equation():
     def profile(x):
         values, vectors = torch.linalg.eigh(x @ x.mT)
         root = vectors @ torch.diag(values.clamp(min=0).sqrt()) @ vectors.mT
-        rows = root.sort(1).values
-        unit = length_normalize(rows)
+        unit = length_normalize(root.sort(1).values)
         return length_normalize(unit - unit.mean(0))
 
     expected = oracles.mutual_pairs(oracles.csls(profile(x).tolist(), profile(y[:31]).tolist(), 3))
