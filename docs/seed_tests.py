@@ -1,0 +1,163 @@
+"""Test systems of docs/results against each other by the spread of their seeds.
+
+    python docs/seed_tests.py metaxl_5000 main --against "MetaXL, the authors' preset"
+    python docs/seed_tests.py winata main --pair "Scratch, two layers" MME --columns SAGT Hinglish
+    python docs/seed_tests.py metaxl_sentiment main --against 67.61 --columns test
+    python docs/seed_tests.py few_labels labels --transpose --seeds 3 --pair sets guessed
+
+A file of results has the mean and the deviation of a system's seeds, which are all that Welch's
+t-test needs: ``t = (a - b) / sqrt(s_a^2 / n_a + s_b^2 / n_b)``, with the degrees of freedom of
+Welch (1947). It answers whether other seeds would differ too. Tests over sentences
+(`polyembed.evaluation.significance_table`) answer whether other sentences would, and need the
+predictions. Three seeds are few, so a large p-value is no sign that two systems are equal.
+
+Instead of a row one may give a score that no seed changes, such as a rule's; the test is then
+Student's of one sample. Cells without a deviation are not tested. All p-values that one call prints
+are corrected together by Holm (1979).
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import t as student
+from scipy.stats import ttest_ind_from_stats
+
+from polyembed.tables import Table
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+import results  # noqa: E402
+
+COUNTS = {"two seeds": 2, "three seeds": 3, "five seeds": 5}
+
+
+Spread = tuple[float, float, int]
+"""The mean, the deviation and the number of seeds; the deviation of a fixed score is 0."""
+
+
+def as_number(text: str) -> float | None:
+    """Return the number that a text is, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def spread(cell: Any, seeds: int) -> Spread | None:
+    """Return the spread of a cell, or None if it has no deviation."""
+    if not isinstance(cell, dict) or cell.get("deviation") is None:
+        return None
+    return cell["mean"], cell["deviation"], COUNTS.get(cell.get("note", ""), seeds)
+
+
+def p_value(a: Spread, b: Spread) -> float:
+    """Test two spreads by Welch's t-test, or one against a fixed number by Student's."""
+    if not a[1] or not b[1]:
+        (_, deviation, seeds), difference = (a if a[1] else b), abs(a[0] - b[0])
+        return 2 * float(student.sf(difference * seeds**0.5 / deviation, seeds - 1))
+    return float(ttest_ind_from_stats(*a, *b, equal_var=False).pvalue)
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """Correct p-values for their number: ``max over j <= i of min(1, (m - j + 1) * p_j)``."""
+    found, least = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[i]))
+        found[i] = least
+    return found
+
+
+def transposed(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table whose columns are the systems with the systems as rows."""
+    columns, *rows = zip(table["columns"], *table["rows"], strict=True)
+    return {"columns": list(columns), "rows": [list(row) for row in rows]}
+
+
+def seed_tests(
+    table: dict[str, Any], seeds: int, pairs: list[tuple[str, str]], columns: list[str]
+) -> Table:
+    """Test the first row of each pair against the second, or against a fixed score.
+
+    Every column is tested in which both have a deviation.
+    """
+    names, rows = table["columns"], table["rows"]
+    cells = {row[0]: row for row in rows}
+    if len(cells) < len(rows):
+        raise SystemExit(f"the table must have a name for each row, got {list(cells)}")
+    unknown = [x for x in columns if x not in names]
+    unknown += [first for first, _ in pairs if first not in cells]
+    unknown += [x for _, x in pairs if x not in cells and as_number(x) is None]
+    if unknown:
+        raise SystemExit(
+            f"{sorted(set(unknown))} must be among {names} or {list(cells)}"
+        )
+    tests = []
+    for first, second in pairs:
+        row = cells.get(second)
+        for i, column in enumerate(names):
+            a = spread(cells[first][i], seeds)
+            b = spread(row[i], seeds) if row else (float(second), 0.0, 0)
+            if (column in columns or not columns) and a and b and (a[1] or b[1]):
+                tests.append((first, second, column, a[0] - b[0], p_value(a, b)))
+    corrected = holm([test[-1] for test in tests])
+    lines = [(*test, p) for test, p in zip(tests, corrected, strict=True)]
+    titles = ("row", "against", "column", "difference", "p", "p, Holm")
+    return Table(titles, lines, digits=4)
+
+
+def main() -> None:
+    """Print the tests that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "file", help="the name of a file in docs/results, without its ending"
+    )
+    parser.add_argument("table", help="the name of one of its tables")
+    parser.add_argument(
+        "--against",
+        help="the row, or the fixed score, that all others are tested against",
+    )
+    parser.add_argument(
+        "--pair",
+        nargs=2,
+        action="append",
+        default=[],
+        help="a row and the one it is tested against",
+    )
+    parser.add_argument(
+        "--columns", nargs="+", default=[], help="the columns; all if missing"
+    )
+    parser.add_argument(
+        "--seeds", type=int, help="the number of seeds; the file's if missing"
+    )
+    parser.add_argument(
+        "--transpose",
+        action="store_true",
+        help="the systems are the columns of the table",
+    )
+    arguments = parser.parse_args()
+    data = results.load(results.FOLDER / f"{arguments.file}.json")
+    tables, seeds = data["tables"], arguments.seeds or len(data.get("seeds", ()))
+    if arguments.table not in tables:
+        parser.error(f"table must be among {list(tables)}, got {arguments.table!r}")
+    if seeds < 2:
+        parser.error(
+            f"--seeds must be given where the file does not say two or more, got {seeds}"
+        )
+    if (arguments.against is None) == (not arguments.pair):
+        parser.error("there must be either --against or --pair")
+    table = tables[arguments.table]
+    table = transposed(table) if arguments.transpose else table
+    rows = [row[0] for row in table["rows"]]
+    pairs = arguments.pair or [
+        (row, arguments.against) for row in rows if row != arguments.against
+    ]
+    print(seed_tests(table, seeds, pairs, arguments.columns).to_markdown())
+
+
+if __name__ == "__main__":
+    main()
