@@ -8,7 +8,6 @@ import pkgutil
 import re
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,10 +25,7 @@ RESULTS = sorted(
 )
 # pages with constants of papers and versions of packages, which are not results
 OTHER_FIGURES = {"fidelity.md", "compatibility.md"}
-FIRST = [
-    ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("index.md", "results.md")),
-]
+FIRST = [ROOT / name for name in ("README.md", "docs/index.md", "docs/results.md")]
 GUIDES = [
     page
     for page in PAGES
@@ -49,14 +45,12 @@ WHY_NOT_RUN = {
 }
 
 
-def modules() -> Iterator[str]:
-    yield "polyembed"
-    for module in pkgutil.walk_packages(polyembed.__path__, "polyembed."):
-        yield module.name
+MODULES = [module.name for module in pkgutil.walk_packages(polyembed.__path__, "polyembed.")]
 
 
-@pytest.mark.parametrize("name", list(modules()))
-def test_docstring_examples_run(name: str):
+@pytest.mark.parametrize("name", ["polyembed", *MODULES, "seed_tests"])
+def test_docstring_examples_run(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
     module = importlib.import_module(name)
     import numpy as np
     import torch
