@@ -47,7 +47,21 @@ def as_number(text: str) -> float | None:
 
 
 def spread(row: list[Any], column: int, names: list[str], seeds: int) -> Spread | None:
-    """Return the spread of a row's cell, or None if it has no deviation."""
+    """Return the spread of a row's cell, or None if it has no deviation.
+
+    Example:
+        >>> row = ["MME", 4, {"mean": 0.5, "deviation": 0.1}, 0.5]
+        >>> spread(row, 2, ["", "parameters", "F1", "dev"], 3)
+        (0.5, 0.1, 3)
+        >>> spread(row, 2, ["", "seeds", "F1", "dev"], 3)
+        (0.5, 0.1, 4)
+        >>> spread([{"mean": 0.5, "deviation": 0.1, "note": "five seeds"}], 0, ["F1"], 3)
+        (0.5, 0.1, 5)
+        >>> spread(row, 3, ["", "seeds", "F1", "dev"], 3) is None
+        True
+        >>> spread([{"mean": 0.5, "deviation": None}], 0, ["F1"], 3) is None
+        True
+    """
     cell = row[column]
     if not isinstance(cell, dict) or cell.get("deviation") is None:
         return None
@@ -60,10 +74,10 @@ def p_value(a: Spread, b: Spread) -> float:
     """Test two spreads by Welch's t-test, or one against a fixed number by Student's.
 
     Example:
-        >>> f"{p_value((81.0, 1.0, 3), (79.0, 1.0, 3)):.4f}"
-        '0.0705'
-        >>> f"{p_value((81.0, 1.0, 3), (79.0, 0.0, 1)):.4f}"  # t = 2 * sqrt(3), 2 degrees
-        '0.0742'
+        >>> round(p_value((81.0, 1.0, 3), (79.0, 2.0, 5)), 4)  # t = 1.8787, 5.9588 degrees
+        0.1097
+        >>> round(p_value((81.0, 1.0, 3), (79.0, 0.0, 1)), 4)  # t = 2 * sqrt(3), 2 degrees
+        0.0742
     """
     if not a[1] or not b[1]:
         (_, deviation, seeds), difference = (a if a[1] else b), abs(a[0] - b[0])
@@ -75,8 +89,8 @@ def holm(p_values: list[float]) -> list[float]:
     """Correct p-values for their number: ``max over j <= i of min(1, (m - j + 1) * p_j)``.
 
     Example:
-        >>> holm([0.5, 0.01, 0.25])
-        [0.5, 0.03, 0.5]
+        >>> holm([0.03, 0.01, 0.02]), holm([0.7, 0.6])
+        ([0.04, 0.03, 0.04], [1.0, 1.0])
     """
     found, least = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -86,7 +100,12 @@ def holm(p_values: list[float]) -> list[float]:
 
 
 def transposed(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table whose columns are the systems with the systems as rows."""
+    """Return a table whose columns are the systems with the systems as rows.
+
+    Example:
+        >>> transposed({"columns": ["task", "MME", "HME"], "rows": [["es", 1, 2], ["nl", 3, 4]]})
+        {'columns': ['task', 'es', 'nl'], 'rows': [['MME', 1, 3], ['HME', 2, 4]]}
+    """
     columns, *rows = zip(table["columns"], *table["rows"], strict=True)
     return {"columns": list(columns), "rows": [list(row) for row in rows]}
 
@@ -105,10 +124,23 @@ def seed_tests(
         >>> [(a, b, i, d, round(p, 4), round(q, 4)) for a, b, i, d, p, q in
         ...     seed_tests(table, 3, [("MME", "HME"), ("MME", "79")], []).rows]
         [('MME', 'HME', 'F1', 2.0, 0.0705, 0.141), ('MME', '79', 'F1', 2.0, 0.0742, 0.141)]
-        >>> seed_tests(table, 3, [("MME", "BPE")], [])
-        Traceback (most recent call last):
-            ...
-        SystemExit: ['BPE'] must be among ['', 'F1'] or ['MME', 'HME']
+        >>> one = {"columns": ["", "F1"], "rows": [["MME", 81.0], ["HME", 79.0]]}
+        >>> for wrong, first, second in (
+        ...     (table, "MME", "BPE"),
+        ...     (table, "MME", "nan"),
+        ...     (table, "MME", "MME"),
+        ...     (one, "MME", "HME"),
+        ...     (table | {"columns": ["F1", "F1"]}, "MME", "HME"),
+        ... ):
+        ...     try:
+        ...         seed_tests(wrong, 3, [(first, second)], [])
+        ...     except SystemExit as error:
+        ...         print(error)
+        ['BPE'] must be among ['', 'F1'] or ['MME', 'HME']
+        ['nan'] must be among ['', 'F1'] or ['MME', 'HME']
+        the pairs must differ, and be of two rows, got [('MME', 'MME')]
+        a pair must have a column in which both rows have a deviation, got none
+        the names of rows and of columns must differ, got twice: ['F1']
     """
     names, rows = table["columns"], table["rows"]
     cells = {row[0]: row for row in rows}
@@ -132,8 +164,11 @@ def seed_tests(
     for first, second in pairs:
         for i, column in enumerate(names):
             a = spread(cells[first], i, names, seeds)
-            fixed = (as_number(second) or 0.0, 0.0, 1)
-            b = spread(cells[second], i, names, seeds) if second in cells else fixed
+            b = (
+                spread(cells[second], i, names, seeds)
+                if second in cells
+                else (float(second), 0.0, 1)
+            )
             if (column in columns or not columns) and a and b and (a[1] or b[1]):
                 tests.append((first, second, column, a[0] - b[0], p_value(a, b)))
     if not tests:
